@@ -1,0 +1,46 @@
+# Imported targets over the PyTorch wheel, without find_package(Torch): that one stops without a CUDA toolkit and links CUDA into everything.
+#
+#   libtorch::cpu    headers, torch_cpu, c10. What all programs link.
+#   libtorch::cuda   in addition torch_cuda, c10_cuda. Only for the CUDA library that GPU programs load.
+#
+# FSDP_CTS_TORCH_DIR names the `torch` package folder; ci/setup prints it. Default: the package of FSDP_CTS_PYTHON.
+set(FSDP_CTS_PYTHON "$ENV{FSDP_CTS_PYTHON}" CACHE FILEPATH "Python interpreter that has torch 2.11.0")
+set(FSDP_CTS_TORCH_DIR "" CACHE PATH "The torch package folder of the wheel")
+
+if(NOT FSDP_CTS_PYTHON)
+  set(default_python "$ENV{HOME}/.cache/fsdp-cts/torch-2.11.0/bin/python")
+  if(EXISTS ${default_python})
+    set(FSDP_CTS_PYTHON ${default_python} CACHE FILEPATH "" FORCE)
+  else()
+    find_package(Python3 COMPONENTS Interpreter)
+    set(FSDP_CTS_PYTHON ${Python3_EXECUTABLE} CACHE FILEPATH "" FORCE)
+  endif()
+endif()
+if(NOT FSDP_CTS_TORCH_DIR)
+  execute_process(
+    COMMAND ${FSDP_CTS_PYTHON} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    OUTPUT_VARIABLE torch_dir OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE result)
+  if(result)
+    message(FATAL_ERROR "No torch package found with ${FSDP_CTS_PYTHON}. Run ci/setup, or set FSDP_CTS_PYTHON to a Python that has torch 2.11.0.")
+  endif()
+  set(FSDP_CTS_TORCH_DIR ${torch_dir} CACHE PATH "" FORCE)
+endif()
+
+file(STRINGS ${FSDP_CTS_TORCH_DIR}/include/torch/version.h torch_version_line REGEX "define TORCH_VERSION ")
+if(NOT torch_version_line MATCHES "\"2\\.11\\.")
+  message(FATAL_ERROR "fsdp-cts is built against LibTorch 2.11; ${FSDP_CTS_TORCH_DIR} has ${torch_version_line}. Run ci/setup.")
+endif()
+
+add_library(libtorch_cpu INTERFACE)
+add_library(libtorch::cpu ALIAS libtorch_cpu)
+target_include_directories(libtorch_cpu SYSTEM INTERFACE
+  ${FSDP_CTS_TORCH_DIR}/include ${FSDP_CTS_TORCH_DIR}/include/torch/csrc/api/include)
+target_compile_definitions(libtorch_cpu INTERFACE _GLIBCXX_USE_CXX11_ABI=1 USE_DISTRIBUTED USE_C10D_GLOO)
+# torch_cpu registers its operators from static initialisers: it must be loaded even where no symbol of it is named.
+target_link_options(libtorch_cpu INTERFACE -Wl,--no-as-needed LINKER:-rpath,${FSDP_CTS_TORCH_DIR}/lib)
+target_link_libraries(libtorch_cpu INTERFACE ${FSDP_CTS_TORCH_DIR}/lib/libtorch_cpu.so ${FSDP_CTS_TORCH_DIR}/lib/libc10.so)
+
+add_library(libtorch_cuda INTERFACE)
+add_library(libtorch::cuda ALIAS libtorch_cuda)
+target_link_libraries(libtorch_cuda INTERFACE libtorch_cpu
+  ${FSDP_CTS_TORCH_DIR}/lib/libtorch_cuda.so ${FSDP_CTS_TORCH_DIR}/lib/libc10_cuda.so)

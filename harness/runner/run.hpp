@@ -1,0 +1,56 @@
+// What came back from acting out one case on one implementation. Filled by the runner, read by the judge; no judgement here.
+#pragma once
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/protocol/tensor.hpp"
+
+namespace fsdp_cts {
+
+// How a rank ended the case.
+enum class RankEnd {
+  done,
+  error,           // exception outside an attempt
+  unsupported,
+  crash,           // process ended: signal or exit code without `done`
+  hang,            // deadline of a verb or of the case
+  protocol_error,  // frames, order, ids, oversize; `detail_code` tells which
+  not_started,     // could not be spawned, or never said hello
+  aborted,         // killed by the runner because another rank failed first
+};
+
+struct Observation {
+  int rank = 0;  // the sender; for the oracle each entry's own "rank" counts
+  int step = 0;
+  std::optional<int> iteration;
+  std::string label;
+  nlohmann::ordered_json entries;
+  TensorMap tensors;  // contents of the message's file
+};
+
+struct RankReport {
+  int rank = 0;
+  RankEnd end = RankEnd::not_started;
+  std::string detail_code;  // stable: "signal", "exit", "verb_deadline", "oversize_frame", …
+  std::string detail;       // sentence for a person: signal name, reason, exception text
+  nlohmann::ordered_json error;  // {type, message, phase} for `error`
+  int last_step = -2;       // last progress: −1 rendezvous, −2 none
+  std::string last_verb;
+  std::string captured_output;  // tail of stdout and stderr, capped
+  std::string stacks;           // on hang
+};
+
+struct CaseRun {
+  std::string case_id;
+  nlohmann::ordered_json hello;  // rank 0's
+  std::vector<RankReport> ranks;
+  std::vector<Observation> observations;
+  std::string blame;  // on anything but all done/unsupported: one sentence naming rank, verb, last collective, who waited for whom
+  std::chrono::duration<double> seconds{};
+};
+
+}  // namespace fsdp_cts
