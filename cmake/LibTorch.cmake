@@ -26,9 +26,9 @@ if(NOT FSDP_CTS_TORCH_DIR)
   set(FSDP_CTS_TORCH_DIR ${torch_dir} CACHE PATH "" FORCE)
 endif()
 
-file(STRINGS ${FSDP_CTS_TORCH_DIR}/include/torch/version.h torch_version_line REGEX "define TORCH_VERSION ")
-if(NOT torch_version_line MATCHES "\"2\\.11\\.")
-  message(FATAL_ERROR "fsdp-cts is built against LibTorch 2.11; ${FSDP_CTS_TORCH_DIR} has ${torch_version_line}. Run ci/setup.")
+file(STRINGS ${FSDP_CTS_TORCH_DIR}/include/torch/headeronly/version.h torch_minor REGEX "TORCH_VERSION_MINOR 11$")
+if(NOT torch_minor)
+  message(FATAL_ERROR "fsdp-cts is built against LibTorch 2.11; ${FSDP_CTS_TORCH_DIR} has another version. Run ci/setup.")
 endif()
 
 add_library(libtorch_cpu INTERFACE)
