@@ -1,0 +1,71 @@
+// Acts out one case on one rank: verbs become calls of Operations, answers become protocol entries.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/protocol/tensor.hpp"
+#include "harness/sdk/cpp/operations.hpp"
+
+namespace fsdp_cts::sdk {
+
+// One `observe` step's, or one attempt's, answer. The tensors are what the entries name.
+struct Observation {
+  int step = 0;
+  std::optional<int> iteration;
+  std::string label;
+  Json entries = Json::array();
+  TensorMap tensors;
+};
+
+class Interpreter {
+ public:
+  // Attaches to `operations`, which outlives it.
+  Interpreter(Operations& operations, Case a_case, Data data, int rank);
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  // The program's step `index`, if it is for this rank and not inside an attempt that has already failed. Throws what the
+  // operation throws outside an attempt. Nothing is returned for steps that observe nothing.
+  std::optional<Observation> run(int index);
+  bool will_run(int index) const;
+
+  // For an exception that `run` let out.
+  ErrorReport describe(std::exception_ptr error) const;
+  // An operation of this step went wrong after `run` returned (the oracle reduces when all ranks are done): as if run had thrown.
+  void fail(int index, std::exception_ptr error);
+
+  Context& context() { return context_; }
+  Model& model(const std::string& instance);  // throws std::invalid_argument if it was not built
+
+ private:
+  friend class Verbs;
+  friend class Observer;
+  struct Attempt {
+    std::string name;
+    std::size_t open_scopes = 0;
+    Json error = nullptr;
+  };
+  struct OpenScope {
+    std::string kind;
+    std::function<void()> leave;
+  };
+  struct NamedOptimizer {
+    std::string instance;
+    std::unique_ptr<Optimizer> optimizer;
+  };
+
+  Operations& operations_;
+  Context context_;
+  std::map<std::string, Model> models_;
+  std::map<std::string, Tensors> registers_;
+  std::map<std::string, NamedOptimizer> optimizers_;
+  std::map<std::string, std::pair<std::string, StateDict>> state_dicts_;  // name -> instance, contents
+  std::vector<OpenScope> scopes_;
+  std::vector<Attempt> attempts_;
+};
+
+}  // namespace fsdp_cts::sdk

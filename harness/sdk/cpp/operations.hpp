@@ -1,0 +1,127 @@
+// What an adapter implements. Every operation has a default that is right for a plain unsharded model on one rank, so an adapter
+// overrides only what its library does differently; the interpreter turns programs into these calls and answers into messages.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/sdk/cpp/case.hpp"
+#include "harness/sdk/cpp/context.hpp"
+#include "harness/sdk/cpp/errors.hpp"
+#include "harness/sdk/cpp/module.hpp"
+#include "harness/sdk/cpp/optimizer.hpp"
+#include "harness/sdk/cpp/placement.hpp"
+
+namespace fsdp_cts::sdk {
+
+// What `hello` says (PROTOCOL.md §3); threads and library versions are added by the SDK.
+struct Identity {
+  std::string name, version;
+  std::vector<std::string> apis;
+  std::string backend = "none", device = "cpu";
+  std::string reduction_order = "unspecified";  // rank | ring | unspecified
+  std::map<std::string, std::string> environment;
+};
+
+// An instance of the case, alive from `build` to the end of the case or the next `build` of the same name.
+struct Model {
+  std::string instance;
+  std::shared_ptr<Module> module;
+  Json plan;  // null: none
+};
+
+// A parameter as this rank exposes it now. Optimizers update `value` in place.
+struct Parameter {
+  std::string name;
+  at::Tensor value;
+  Placement placement;
+  at::Tensor gradient;  // undefined: None
+  Placement gradient_placement;
+};
+
+struct StateDict {
+  std::vector<Exposed> items;  // detached copies
+};
+
+struct TraceEvent {  // PROTOCOL.md §5 `trace`
+  std::string op, phase, dtype;
+  std::optional<std::string> reduce_op;
+  std::int64_t in_numel = 0, out_numel = 0;
+  std::vector<int> group;
+  std::optional<std::string> unit;
+};
+
+struct Unit {
+  std::string module, class_name;
+  Json settings = Json::object();
+  std::vector<std::string> parameters;
+};
+
+class Operations {
+ public:
+  virtual ~Operations() = default;
+
+  virtual Identity identity() const = 0;
+  // Reason why this case is not for this testee, from the case alone (`features` helps). Asked before anything else.
+  virtual std::optional<std::string> unsupported(const Case& a_case) const;
+  // First call of a case: make or reuse the process group (step −1 of the protocol). Ranks have no models yet.
+  virtual void rendezvous(const Case& a_case);
+  virtual void end_case() {}  // models are gone; always called after rendezvous
+  virtual c10::Device device() const { return c10::Device(c10::DeviceType::CPU); }
+  // An exception of the library in its own words; nothing: the SDK's mapping (errors.hpp).
+  virtual std::optional<ErrorReport> describe(std::exception_ptr) const { return std::nullopt; }
+
+  // Construction.
+  virtual void shard(Model& model);                          // applies model.plan; replaces model.module if it must
+  virtual void materialize(Model& model);                    // from meta: to_empty, then this rank's values from context().data
+  virtual std::unique_ptr<Optimizer> make_optimizer(Model& model, const Json& verb);
+
+  // Training.
+  virtual Tensors forward(Model& model, Tensors inputs);
+  virtual void backward(const at::Tensor& loss);
+  virtual void set_training(Model& model, bool training);
+  virtual void zero_grad(Model& model, bool set_to_none);
+  virtual void control(Model& model, const Json& verb);      // set_requires_gradient_sync … unshard … set_*_prefetch
+  // Enters `no_sync` or `summon`; the returned action leaves it and may throw. (`no_grad` is the interpreter's.)
+  virtual std::function<void()> enter(Model& model, const Json& verb);
+  virtual at::Tensor clip_grad_norm(Model& model, double max_norm, double norm_type);
+  virtual void delay(std::chrono::milliseconds duration, const std::string& at);  // before_reduce | before_free
+
+  // State.
+  virtual std::vector<Parameter> parameters(Model& model);   // registration order, tied ones once
+  virtual std::vector<Exposed> full_parameters(Model& model);
+  virtual std::vector<Exposed> buffers(Model& model);
+  virtual StateDict state_dict(Model& model, const std::string& kind);  // full | sharded
+  virtual void load_state_dict(Model& model, const StateDict& state);
+  virtual void zero_parameters(Model& model);
+  virtual void set_requires_grad(Model& model, const std::string& name, bool value);
+  virtual void set_buffer(Model& model, const std::string& name, at::ScalarType dtype);
+  // For `mutate`: the tensor now in the module's slot, and another one put there by user code.
+  virtual at::Tensor exposed(Model& model, const std::string& name);
+  virtual void replace(Model& model, const std::string& name, at::Tensor tensor);
+
+  // What only an FSDP library has.
+  virtual std::vector<TraceEvent> drain_trace() { return {}; }
+  virtual std::vector<Unit> units(Model&) { return {}; }
+  virtual std::map<std::string, std::int64_t> counters(Model&) { return {}; }
+  virtual std::string training_state(Model&) { return "idle"; }
+  virtual std::map<std::string, std::int64_t> memory() { return {}; }
+
+  // The running case; set by the interpreter before `rendezvous`.
+  Context& context() { return *context_; }
+  const Context& context() const { return *context_; }
+  void attach(Context* context) { context_ = context; }
+
+ private:
+  Context* context_ = nullptr;
+};
+
+}  // namespace fsdp_cts::sdk

@@ -1,0 +1,39 @@
+// The testee's main loop: connect, hello, cases, bye. PROTOCOL.md §1-§4.
+#pragma once
+
+#include "harness/sdk/cpp/interpreter.hpp"
+
+namespace fsdp_cts::sdk {
+
+// Messages of one case to the runner.
+class Outbox {
+ public:
+  virtual ~Outbox() = default;
+  virtual void progress(int step, const std::string& verb) = 0;
+  // Writes the tensor file first. `file_stem` must be unique within the case.
+  virtual void observation(const Observation& observation, int rank, const std::string& file_stem) = 0;
+};
+
+// A process that speaks the protocol. Operations are served through one of these; the oracle is another.
+class Testee {
+ public:
+  virtual ~Testee() = default;
+  virtual Identity identity() const = 0;
+  virtual std::optional<std::string> unsupported(const Case& a_case) const = 0;
+  // Returns at the end of the case. A FailedStep that leaves it becomes the protocol's `error`.
+  virtual void act(const Case& a_case, Outbox& outbox) = 0;
+};
+
+struct FailedStep {
+  int step = -1;
+  ErrorReport error;
+};
+
+// Serve until `bye` or until the socket closes; the process's exit status. Without FSDP_CTS_SOCKET it explains itself and returns 2.
+// Sets one intra-op and one inter-op thread.
+int serve(Operations& operations);
+int serve(Testee& testee);
+// As `serve`, over a connected descriptor (tests).
+int serve_descriptor(Testee& testee, int descriptor, int rank, const std::string& token);
+
+}  // namespace fsdp_cts::sdk
