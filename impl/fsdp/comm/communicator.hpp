@@ -1,0 +1,59 @@
+#pragma once
+// The communication contract: all that the library asks of a backend. One object stands for one group of ranks.
+//
+// Collectives are issued in the same order by every rank of the group and return at once; `Work::wait` blocks the host (CPU) or
+// orders the current stream (accelerators), and throws what went wrong. Tensors are one-dimensional and contiguous, are kept
+// alive by the Work, and must not be touched before `wait`. A backend is a folder beside this file.
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+enum class ReduceOp { sum, avg, max, premul_sum };
+
+/// `avg` divides by the group size after summing, in the tensor's dtype. `premul_sum` multiplies by `factor` before summing.
+struct Reduction {
+  ReduceOp op = ReduceOp::sum;
+  double factor = 1.0;
+};
+
+/// What a training step is doing when a collective is issued.
+enum class Phase { init, forward, backward, state_dict, other };
+
+/// Who asks. For records only; a backend must not act on it.
+struct CallSite {
+  std::string unit;  ///< fully qualified name of the sharded module, "" for the root
+  bool has_unit = false;
+  Phase phase = Phase::other;
+};
+
+class Work {
+ public:
+  virtual ~Work() = default;
+  virtual void wait() = 0;
+};
+using WorkPtr = std::unique_ptr<Work>;
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int64_t rank() const = 0;                          ///< within this group
+  virtual const std::vector<int64_t>& ranks() const = 0;     ///< world ranks of the members, in group order
+  int64_t size() const { return static_cast<int64_t>(ranks().size()); }
+  virtual at::Device device() const = 0;                     ///< where the tensors must live
+
+  /// out.numel() == size() * in.numel(); `in` may be this rank's slice of `out`.
+  virtual WorkPtr all_gather(at::Tensor out, at::Tensor in, const CallSite& site) = 0;
+  /// in.numel() == size() * out.numel(). `in` may be overwritten.
+  virtual WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, Reduction reduction, const CallSite& site) = 0;
+  virtual WorkPtr all_reduce(at::Tensor tensor, Reduction reduction, const CallSite& site) = 0;
+  virtual WorkPtr broadcast(at::Tensor tensor, int64_t root, const CallSite& site) = 0;
+
+  /// The group of the given members (world ranks). Called by these members only; the same ranks give the same group again.
+  virtual std::shared_ptr<Communicator> subgroup(const std::vector<int64_t>& ranks) = 0;
+};
+
+}  // namespace fsdp

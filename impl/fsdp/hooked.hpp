@@ -1,0 +1,66 @@
+#pragma once
+// Makes a torch::nn module class hookable without touching it:
+//
+//   FSDP_HOOKED_MODULE(HookedLinear, torch::nn::LinearImpl);   // a holder, used as torch::nn::Linear would be
+//   HookedLinear layer(torch::nn::LinearOptions(16, 16));
+//   layer(x);                                                  // runs hooks, then LinearImpl::forward, then hooks
+//
+// The derived class shadows `forward` with the same signature, so it works through holder(x), holder->forward(x),
+// torch::nn::Sequential and torch::nn::AnyModule. A call through a reference to the base class misses the hooks.
+#include <torch/nn/pimpl.h>
+
+#include <utility>
+
+#include "fsdp/forward_hooks.hpp"
+#include "fsdp/tensor_visit.hpp"
+
+namespace fsdp {
+
+/// Runs `forward(arguments...)` between the slot's hooks; the arguments are changed in place.
+template <class Forward, class... Args>
+auto run_hooked(const HookSlot& slot, Forward&& forward, Args&... arguments) {
+  TensorList tensors;
+  (visit_if_possible(arguments, [&](at::Tensor& tensor) { tensors.push_back(tensor); }), ...);
+  tensors = slot.run_before(std::move(tensors));
+  size_t next = 0;
+  (visit_if_possible(arguments, [&](at::Tensor& tensor) { tensor = tensors[next++]; }), ...);
+  tensors.clear();
+
+  auto result = forward(arguments...);
+  visit_if_possible(result, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
+  tensors = slot.run_after(std::move(tensors));
+  next = 0;
+  visit_if_possible(result, [&](at::Tensor& tensor) { tensor = tensors[next++]; });
+  return result;
+}
+
+template <class M, class Signature = decltype(&M::forward)>
+class Hooked;
+
+template <class M, class Owner, class R, class... Args>
+class Hooked<M, R (Owner::*)(Args...)> : public M, public HookSlot {
+ public:
+  using M::M;
+  R forward(Args... args) {
+    if (!has_forward_hooks()) return M::forward(std::forward<Args>(args)...);
+    // Hooks replace tensors, so each argument is held by value here.
+    return [this](std::decay_t<Args>... held) -> R {
+      return run_hooked(*this, [this](std::decay_t<Args>&... a) -> R { return M::forward(static_cast<Args>(a)...); },
+                        held...);
+    }(std::forward<Args>(args)...);
+  }
+};
+
+template <class M, class Owner, class R, class... Args>
+class Hooked<M, R (Owner::*)(Args...) const> : public Hooked<M, R (Owner::*)(Args...)> {
+ public:
+  using Hooked<M, R (Owner::*)(Args...)>::Hooked;
+};
+
+}  // namespace fsdp
+
+#define FSDP_HOOKED_MODULE(Name, Impl)                                           \
+  class Name : public torch::nn::ModuleHolder<fsdp::Hooked<Impl>> {              \
+   public:                                                                       \
+    using torch::nn::ModuleHolder<fsdp::Hooked<Impl>>::ModuleHolder;             \
+  }
