@@ -1,0 +1,199 @@
+#include "harness/protocol/schema.hpp"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+namespace fsdp_cts {
+namespace {
+
+using Json = Schema::Json;
+using Violation = std::optional<SchemaViolation>;
+
+const std::set<std::string> annotations = {"$schema", "title", "description", "$defs"};
+const std::set<std::string> literals = {"type",     "const",    "enum",    "minimum",
+                                        "required", "minItems", "maxItems"};
+
+std::string shown(const Json& value) {
+  const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text.size() <= 80 ? text : text.substr(0, 77) + "…";
+}
+
+bool has_type(const Json& value, const std::string& type) {
+  if (type == "integer") return value.is_number_integer();
+  if (type == "number") return value.is_number();
+  return type == value.type_name();
+}
+
+bool has_type(const Json& value, const Json& types) {
+  if (types.is_string()) return has_type(value, types.get_ref<const std::string&>());
+  return std::any_of(types.begin(), types.end(),
+                     [&](const Json& type) { return has_type(value, type.get_ref<const std::string&>()); });
+}
+
+Violation found(const Json& value, const std::string& where, const std::string& expected) {
+  return SchemaViolation{where, shown(value), expected};
+}
+
+// Where a member lies, as RFC 6901 writes it.
+std::string below(const std::string& where, std::string key) {
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    if (key[i] == '~') key.replace(i, 1, "~0");
+    if (key[i] == '/') key.replace(i, 1, "~1");
+  }
+  return where + "/" + key;
+}
+
+std::string joined(const Json& values) {
+  std::string text;
+  for (const Json& value : values) text += (text.empty() ? "" : ", ") + shown(value);
+  return text;
+}
+
+Violation visit_value(const Json& schema, const Json& value, const std::string& where) {
+  if (const auto type = schema.find("type"); type != schema.end() && !has_type(value, *type)) {
+    return found(value, where,
+                 type->is_string() ? type->get<std::string>() : "one of the types " + joined(*type));
+  }
+  if (const auto constant = schema.find("const"); constant != schema.end() && value != *constant) {
+    return found(value, where, shown(*constant));
+  }
+  if (const auto allowed = schema.find("enum");
+      allowed != schema.end() && std::find(allowed->begin(), allowed->end(), value) == allowed->end()) {
+    return found(value, where, "one of " + joined(*allowed));
+  }
+  if (const auto minimum = schema.find("minimum"); minimum != schema.end() && value < *minimum) {
+    return found(value, where, "at least " + shown(*minimum));
+  }
+  return std::nullopt;
+}
+
+std::size_t depth(const SchemaViolation& violation) {
+  return static_cast<std::size_t>(std::count(violation.where.begin(), violation.where.end(), '/'));
+}
+
+}  // namespace
+
+std::string SchemaViolation::sentence() const {
+  return (where.empty() ? "" : "at " + where + ": ") + "found " + found + ", expected " + expected;
+}
+
+Schema::Schema(Json document) : document_(std::move(document)) {
+  load(document_, "#");
+}
+
+void Schema::load(const Json& schema, const std::string& where) {
+  for (const auto& [keyword, body] : schema.items()) {
+    const std::string here = where + "/" + keyword;
+    if (keyword == "$defs" || keyword == "properties") {
+      for (const auto& [name, each] : body.items()) load(each, here + "/" + name);
+    } else if (keyword == "oneOf" || keyword == "prefixItems") {
+      for (const Json& each : body) load(each, here);
+    } else if (keyword == "items" || keyword == "additionalProperties") {
+      load(body, here);
+    } else if (keyword == "$ref") {
+      definition(body.get<std::string>());
+    } else if (keyword == "pattern") {
+      const auto text = body.get<std::string>();
+      patterns_.emplace(text, std::regex(text, std::regex::ECMAScript | std::regex::optimize));
+    } else if (!annotations.contains(keyword) && !literals.contains(keyword)) {
+      throw std::invalid_argument(
+          here + ": this keyword of JSON Schema is not evaluated here; a schema must not rely on it");
+    }
+  }
+}
+
+const Json& Schema::definition(const std::string& reference) const {
+  static const std::string prefix = "#/$defs/";
+  const Json& definitions = document_.at("$defs");
+  const auto found_at =
+      reference.starts_with(prefix) ? definitions.find(reference.substr(prefix.size())) : definitions.end();
+  if (found_at == definitions.end())
+    throw std::invalid_argument("no definition " + reference + " in the schema");
+  return *found_at;
+}
+
+Violation Schema::check(const Json& value, const std::string& name) const {
+  return visit(definition("#/$defs/" + name), value, "");
+}
+
+Violation Schema::visit(const Json& schema, const Json& value, const std::string& where) const {
+  if (const auto reference = schema.find("$ref"); reference != schema.end()) {
+    return visit(definition(reference->get_ref<const std::string&>()), value, where);
+  }
+  if (const auto alternatives = schema.find("oneOf"); alternatives != schema.end()) {
+    return visit_alternatives(*alternatives, value, where);
+  }
+  if (Violation violation = visit_value(schema, value, where)) return violation;
+  if (const auto pattern = schema.find("pattern"); pattern != schema.end()) {
+    const auto& text = pattern->get_ref<const std::string&>();
+    if (!std::regex_match(value.get_ref<const std::string&>(), patterns_.at(text))) {
+      return found(value, where, "a string like " + text);
+    }
+  }
+  if (value.is_object()) return visit_object(schema, value, where);
+  if (value.is_array()) return visit_array(schema, value, where);
+  return std::nullopt;
+}
+
+Violation Schema::visit_object(const Json& schema, const Json& value, const std::string& where) const {
+  if (const auto required = schema.find("required"); required != schema.end()) {
+    for (const Json& key : *required) {
+      if (!value.contains(key.get_ref<const std::string&>())) {
+        return SchemaViolation{where, "no key " + shown(key), "the keys " + joined(*required)};
+      }
+    }
+  }
+  const auto properties = schema.find("properties");
+  const auto others = schema.find("additionalProperties");
+  for (const auto& [key, member] : value.items()) {
+    const Json* judge = nullptr;
+    if (properties != schema.end() && properties->contains(key)) {
+      judge = &properties->at(key);
+    } else if (others != schema.end()) {
+      judge = &*others;
+    }
+    if (judge == nullptr) continue;
+    if (Violation violation = visit(*judge, member, below(where, key))) return violation;
+  }
+  return std::nullopt;
+}
+
+Violation Schema::visit_array(const Json& schema, const Json& value, const std::string& where) const {
+  const std::size_t least = schema.value("minItems", std::size_t{0});
+  const std::size_t most = schema.value("maxItems", value.size());
+  if (value.size() < least || value.size() > most) {
+    return SchemaViolation{where, std::to_string(value.size()) + " elements",
+                           std::to_string(least) + " to " + std::to_string(most)};
+  }
+  const auto tuple = schema.find("prefixItems");
+  const auto items = schema.find("items");
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const Json* judge = nullptr;
+    if (tuple != schema.end() && i < tuple->size()) {
+      judge = &(*tuple)[i];
+    } else if (items != schema.end()) {
+      judge = &*items;
+    }
+    if (judge == nullptr) continue;
+    if (Violation violation = visit(*judge, value[i], where + "/" + std::to_string(i))) return violation;
+  }
+  return std::nullopt;
+}
+
+Violation Schema::visit_alternatives(const Json& alternatives, const Json& value,
+                                     const std::string& where) const {
+  Violation furthest;
+  for (const Json& alternative : alternatives) {
+    const Violation violation = visit(alternative, value, where);
+    if (!violation) return std::nullopt;
+    if (!furthest || depth(*violation) > depth(*furthest)) {
+      furthest = violation;
+    } else if (violation->where == furthest->where) {
+      furthest->expected += " or " + violation->expected;  // the message lists all that would have done
+    }
+  }
+  return furthest;
+}
+
+}  // namespace fsdp_cts

@@ -1,0 +1,49 @@
+// Checks a JSON value against a JSON Schema (draft 2020-12), as far as our own schema files use it: $ref into
+// $defs, oneOf, type, const, enum, minimum, pattern, required, properties, additionalProperties (a schema),
+// items, prefixItems, minItems, maxItems. A schema with any other keyword is refused when it is loaded:
+// nothing may look checked that is not.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+#include <string>
+
+namespace fsdp_cts {
+
+struct SchemaViolation {
+  std::string where;  // JSON pointer into the value, "" for the whole
+  std::string found;
+  std::string expected;
+
+  std::string sentence() const;
+};
+
+class Schema {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  // Throws std::invalid_argument for an unknown keyword, a $ref to nowhere or a bad pattern.
+  explicit Schema(Json document);
+
+  // Judges `value` by the definition `$defs/<name>`. Gives the first violation; within a oneOf, whose
+  // alternatives must exclude each other, that of the alternative that went furthest.
+  std::optional<SchemaViolation> check(const Json& value, const std::string& name) const;
+
+ private:
+  void load(const Json& schema, const std::string& where);
+  const Json& definition(const std::string& reference) const;
+  std::optional<SchemaViolation> visit(const Json& schema, const Json& value, const std::string& where) const;
+  std::optional<SchemaViolation> visit_object(const Json& schema, const Json& value,
+                                              const std::string& where) const;
+  std::optional<SchemaViolation> visit_array(const Json& schema, const Json& value,
+                                             const std::string& where) const;
+  std::optional<SchemaViolation> visit_alternatives(const Json& alternatives, const Json& value,
+                                                    const std::string& where) const;
+
+  Json document_;
+  std::map<std::string, std::regex> patterns_;
+};
+
+}  // namespace fsdp_cts
