@@ -1,10 +1,12 @@
 // A case: a scenario with every axis fixed, every expression evaluated, every loop unrolled. See conformance/LANGUAGE.md.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
