@@ -1,7 +1,9 @@
 // Acts out one case on one rank: verbs become calls of Operations, answers become protocol entries.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,26 +47,27 @@ class Interpreter {
   friend class Verbs;
   friend class Observer;
   struct Attempt {
-    std::string name;
+    int begin = 0;  // index of its attempt_begin
     std::size_t open_scopes = 0;
     Json error = nullptr;
-  };
-  struct OpenScope {
-    std::string kind;
-    std::function<void()> leave;
   };
   struct NamedOptimizer {
     std::string instance;
     std::unique_ptr<Optimizer> optimizer;
   };
 
+  const Json& step(int index) const { return context_.a_case.program.at(static_cast<std::size_t>(index)); }
+  Observation answer(int index) const;
+
   Operations& operations_;
   Context context_;
+  std::map<int, int> attempt_begin_of_;  // index of an attempt_end -> index of its attempt_begin
   std::map<std::string, Model> models_;
   std::map<std::string, Tensors> registers_;
   std::map<std::string, NamedOptimizer> optimizers_;
-  std::map<std::string, std::pair<std::string, StateDict>> state_dicts_;  // name -> instance, contents
-  std::vector<OpenScope> scopes_;
+  std::map<std::string, StateDict> state_dicts_;
+  std::vector<std::function<void()>> scopes_;  // how to leave each open one
+  int no_grad_depth_ = 0;
   std::vector<Attempt> attempts_;
 };
 

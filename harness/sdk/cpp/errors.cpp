@@ -1,0 +1,39 @@
+#include "harness/sdk/cpp/errors.hpp"
+
+#include <c10/util/Exception.h>
+
+namespace fsdp_cts::sdk {
+namespace {
+
+std::string python_class(const std::exception& error) {
+  const auto is = [&error]<typename T>(std::type_identity<T>) { return dynamic_cast<const T*>(&error) != nullptr; };
+  if (is(std::type_identity<c10::IndexError>{})) return "IndexError";
+  if (is(std::type_identity<c10::ValueError>{})) return "ValueError";
+  if (is(std::type_identity<c10::TypeError>{})) return "TypeError";
+  if (is(std::type_identity<c10::NotImplementedError>{})) return "NotImplementedError";
+  if (is(std::type_identity<std::invalid_argument>{}) || is(std::type_identity<std::domain_error>{})) return "ValueError";
+  if (is(std::type_identity<std::out_of_range>{})) return "IndexError";
+  if (is(std::type_identity<std::logic_error>{})) return "AssertionError";
+  return "RuntimeError";
+}
+
+}  // namespace
+
+Error::Error(std::string type, const std::string& message, std::string phase)
+    : std::runtime_error(message), type_(std::move(type)), phase_(std::move(phase)) {}
+
+ErrorReport describe_error(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(std::move(error));
+  } catch (const TypedError& typed) {
+    return typed.report();
+  } catch (const c10::Error& failure) {
+    return {python_class(failure), failure.what_without_backtrace(), {}};
+  } catch (const std::exception& failure) {
+    return {python_class(failure), failure.what(), {}};
+  } catch (...) {
+    return {"RuntimeError", "an exception that is no std::exception", {}};
+  }
+}
+
+}  // namespace fsdp_cts::sdk

@@ -1,0 +1,169 @@
+#include "harness/sdk/cpp/observer.hpp"
+
+#include <ATen/ATen.h>
+
+#include <sstream>
+
+namespace fsdp_cts::sdk {
+namespace {
+
+std::string numbered(std::string name, char separator, std::size_t number) {
+  name += separator;
+  name += std::to_string(number);
+  return name;
+}
+
+}  // namespace
+
+void Observer::observe(const Json& step) {
+  for (const Json& what : step.at("what")) one(what, step);
+}
+
+void Observer::one(const std::string& what, const Json& step) {
+  if (what == "loss" || what == "output") return add_register(what, what);
+  if (what.starts_with("register:")) return add_register(what, what.substr(9));
+  const Recorder& recorder = *in_.context_.recorder;
+  if (what == "recorded") return add_values(what, nullptr, recorder.dtypes);
+  if (what == "seen_parameters") return add_values(what, nullptr, recorder.parameters);
+  if (what == "memory") return add_values(what, nullptr, operations_.memory());
+  if (what == "trace") return out_.entries.push_back({{"what", what}, {"events", trace()}});
+  if (what == "warnings") {
+    Json warnings = Json::array();
+    for (const Warning& w : in_.context_.warnings) warnings.push_back({{"category", w.category}, {"message", w.message}});
+    in_.context_.warnings.clear();
+    return out_.entries.push_back({{"what", what}, {"warnings", std::move(warnings)}});
+  }
+
+  Model& model = in_.model(step.value("model", "model"));
+  if (what == "parameters") return add_items(what, model, parameters(model, false));
+  if (what == "gradients") return add_items(what, model, parameters(model, true));
+  if (what == "full_parameters") return add_items(what, model, operations_.full_parameters(model));
+  if (what == "buffers") return add_items(what, model, operations_.buffers(model));
+  if (what == "optimizer_state") return add_items(what, model, optimizer_state(model));
+  if (what.starts_with("state_dict:")) return add_items(what, model, in_.state_dicts_.at(what.substr(11)).items);
+  if (what == "counters") return add_values(what, &model, operations_.counters(model));
+  if (what == "units") return out_.entries.push_back({{"what", what}, {"model", model.instance}, {"units", units(model)}});
+  if (what == "training_state") {
+    return out_.entries.push_back({{"what", what}, {"model", model.instance}, {"value", operations_.training_state(model)}});
+  }
+  if (what == "identity" || what == "devices") {
+    Json values = Json::object();
+    for (const Parameter& parameter : operations_.parameters(model)) {
+      std::ostringstream text;
+      if (what == "identity") {
+        text << parameter.value.unsafeGetTensorImpl();
+      } else {
+        text << parameter.value.device();
+      }
+      values[parameter.name] = text.str();
+    }
+    return add_values(what, &model, std::move(values));
+  }
+  throw std::invalid_argument("\"" + what + "\" cannot be observed");
+}
+
+void Observer::add_register(const std::string& what, const std::string& name) {
+  const auto found = in_.registers_.find(name);
+  if (found == in_.registers_.end()) throw std::invalid_argument("register \"" + name + "\" is observed before it is set");
+  const Tensors& tensors = found->second;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    // A module with several outputs: one entry for each.
+    const std::string key = tensors.size() == 1 ? what : numbered(what, '.', i);
+    out_.tensors[key] = to_host(tensors[i]);
+    out_.entries.push_back({{"what", key}, {"tensor", key}});
+  }
+}
+
+void Observer::add_values(const std::string& what, const Model* model, Json values) {
+  if (values.is_null()) values = Json::object();
+  Json entry = {{"what", what}};
+  if (model) entry["model"] = model->instance;
+  entry["values"] = std::move(values);
+  out_.entries.push_back(std::move(entry));
+}
+
+void Observer::add_items(const std::string& what, const Model& model, const std::vector<Exposed>& items) {
+  Json list = Json::array();
+  for (const Exposed& item : items) {
+    Json pieces = Json::array();
+    const bool none = !item.value.defined();
+    const std::size_t count = none ? 0 : item.placement.extents.size();
+    const at::Tensor flat = none ? at::Tensor() : item.value.detach().reshape({-1});
+    std::int64_t start = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Extent& extent = item.placement.extents[i];
+      const std::int64_t padding = i + 1 == count ? item.placement.padding : 0;
+      const std::string name = what + "/" + model.instance + "/" + item.name;
+      const std::string key = count > 1 ? numbered(name, '#', i) : name;
+      HostTensor host = to_host(flat.narrow(0, start, extent.length + padding));
+      if (!item.placement.sharded) host.shape = item.placement.global_shape;
+      out_.tensors[key] = std::move(host);
+      Json piece = {{"tensor", key}, {"offset", extent.offset}, {"length", extent.length}};
+      if (padding > 0) piece["padding"] = padding;
+      pieces.push_back(std::move(piece));
+      start += extent.length;
+    }
+    list.push_back({{"name", item.name},
+                    {"global_shape", item.placement.global_shape},
+                    {"dtype", none ? Json() : Json(dtype_name(item.value.scalar_type()))},
+                    {"sharded", item.placement.sharded},
+                    {"requires_grad", item.requires_grad},
+                    {"none", none},
+                    {"pieces", std::move(pieces)}});
+  }
+  out_.entries.push_back({{"what", what}, {"model", model.instance}, {"items", std::move(list)}});
+}
+
+std::vector<Exposed> Observer::parameters(Model& model, bool gradients) {
+  std::vector<Exposed> items;
+  for (Parameter& p : operations_.parameters(model)) {
+    const bool requires_grad = p.value.requires_grad();
+    items.push_back({p.name, gradients ? p.gradient : p.value, gradients ? p.gradient_placement : p.placement, requires_grad});
+  }
+  return items;
+}
+
+// States shaped like the local parameter lie where it lies.
+std::vector<Exposed> Observer::optimizer_state(Model& model) {
+  std::map<std::string, Parameter> by_name;
+  for (Parameter& parameter : operations_.parameters(model)) by_name[parameter.name] = parameter;
+  std::vector<Exposed> items;
+  for (const auto& [name, optimizer] : in_.optimizers_) {
+    if (optimizer.instance != model.instance) continue;
+    for (const Optimizer::State& state : optimizer.optimizer->state()) {
+      const auto parameter = by_name.find(state.parameter);
+      const bool placed = parameter != by_name.end() && state.name != "step";
+      items.push_back({state.parameter + "/" + state.name, state.value,
+                       placed ? parameter->second.placement : whole(state.value.sizes().vec()), false});
+    }
+  }
+  return items;
+}
+
+Json Observer::trace() {
+  Json events = Json::array();
+  for (const TraceEvent& e : operations_.drain_trace()) {
+    events.push_back({{"op", e.op},
+                      {"phase", e.phase},
+                      {"dtype", e.dtype},
+                      {"reduce_op", e.reduce_op ? Json(*e.reduce_op) : Json()},
+                      {"in_numel", e.in_numel},
+                      {"out_numel", e.out_numel},
+                      {"group", e.group},
+                      {"unit", e.unit ? Json(*e.unit) : Json()}});
+  }
+  return events;
+}
+
+Json Observer::units(Model& model) {
+  Json units = Json::array();
+  for (const Unit& unit : operations_.units(model)) {
+    units.push_back({{"module", unit.module},
+                     {"class", unit.class_name},
+                     {"settings", unit.settings},
+                     {"parameters", unit.parameters}});
+  }
+  return units;
+}
+
+}  // namespace fsdp_cts::sdk

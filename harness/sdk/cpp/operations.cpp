@@ -1,0 +1,144 @@
+// The defaults: a plain model, not sharded, on one rank.
+#include "harness/sdk/cpp/operations.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "harness/sdk/cpp/build_model.hpp"
+
+namespace fsdp_cts::sdk {
+namespace {
+
+[[noreturn]] void not_supported(const std::string& what) {
+  throw Error("NotImplementedError", "this testee has no " + what + "; its unsupported() should have said so");
+}
+
+Exposed copy_of(const std::string& name, const at::Tensor& tensor) {
+  return {name, tensor.detach().clone(), whole(tensor.sizes().vec()), tensor.requires_grad()};
+}
+
+Slot slot_of(Model& model, const std::string& name) {
+  for (Slot& slot : parameter_slots_with_ties(*model.module)) {
+    if (slot.name == name) return std::move(slot);
+  }
+  throw std::invalid_argument("model \"" + model.instance + "\" has no parameter \"" + name + "\"");
+}
+
+}  // namespace
+
+std::optional<std::string> Operations::unsupported(const Case&) const { return std::nullopt; }
+void Operations::rendezvous(const Case&) {}
+void Operations::shard(Model&) {}
+
+void Operations::materialize(Model& model) {
+  const Json& description = context().a_case.models.at(model.instance);
+  model.module = build_model(description, context().data, model.instance, device(), context().recorder);
+}
+
+std::unique_ptr<Optimizer> Operations::make_optimizer(Model& model, const Json& verb) {
+  std::vector<OptimizerParameter> selected;
+  for (const Parameter& parameter : parameters(model)) selected.push_back({parameter.name, parameter.value});
+  return sdk::make_optimizer(verb, selected);
+}
+
+Tensors Operations::forward(Model& model, Tensors inputs) { return model.module->forward(std::move(inputs)); }
+void Operations::backward(const at::Tensor& loss) { loss.backward(); }
+void Operations::set_training(Model& model, bool training) { model.module->train(training); }
+
+void Operations::zero_grad(Model& model, bool set_to_none) {
+  for (const Slot& slot : parameter_slots(*model.module)) {
+    at::Tensor& gradient = at::Tensor(slot.tensor()).mutable_grad();
+    if (!gradient.defined()) continue;
+    if (set_to_none) {
+      gradient.reset();
+    } else {
+      gradient.detach_().zero_();
+    }
+  }
+}
+
+void Operations::control(Model&, const Json& verb) { not_supported("control " + verb.at("verb").get<std::string>()); }
+
+std::function<void()> Operations::enter(Model&, const Json&) {
+  return [] {};  // a plain model has nothing to summon and nothing to synchronise
+}
+
+at::Tensor Operations::clip_grad_norm(Model& model, double max_norm, double norm_type) {
+  c10::AutoGradMode no_grad(false);
+  std::vector<at::Tensor> gradients, norms;
+  for (const Slot& slot : parameter_slots(*model.module)) {
+    if (slot.tensor().grad().defined()) gradients.push_back(slot.tensor().grad());
+  }
+  for (const at::Tensor& gradient : gradients) norms.push_back(at::linalg_vector_norm(gradient, norm_type));
+  if (norms.empty()) return at::zeros({});
+  const at::Tensor total = at::linalg_vector_norm(at::stack(norms), norm_type);
+  const at::Tensor coefficient = (max_norm / (total + 1e-6)).clamp_max(1.0);
+  for (const at::Tensor& gradient : gradients) gradient.mul_(coefficient);
+  return total;
+}
+
+void Operations::delay(std::chrono::milliseconds, const std::string&) {}
+
+std::vector<Parameter> Operations::parameters(Model& model) {
+  std::vector<Parameter> out;
+  for (const Slot& slot : parameter_slots(*model.module)) {
+    const Placement placement = whole(slot.tensor().sizes().vec());
+    out.push_back({slot.name, slot.tensor(), placement, slot.tensor().grad(), placement});
+  }
+  return out;
+}
+
+std::vector<Exposed> Operations::full_parameters(Model& model) {
+  std::vector<Exposed> out;
+  for (const Slot& slot : parameter_slots(*model.module)) out.push_back(copy_of(slot.name, slot.tensor()));
+  return out;
+}
+
+std::vector<Exposed> Operations::buffers(Model& model) {
+  std::vector<Exposed> out;
+  for (const auto& [name, tensor] : named_buffers(*model.module)) out.push_back(copy_of(name, tensor));
+  return out;
+}
+
+StateDict Operations::state_dict(Model& model, const std::string&) {
+  StateDict state{full_parameters(model)};
+  for (Exposed& buffer : buffers(model)) state.items.push_back(std::move(buffer));
+  return state;
+}
+
+void Operations::load_state_dict(Model& model, const StateDict& state) {
+  c10::AutoGradMode no_grad(false);
+  std::map<std::string, at::Tensor> targets;
+  for (const Slot& slot : parameter_slots_with_ties(*model.module)) targets[slot.name] = slot.tensor();
+  for (const auto& [name, tensor] : named_buffers(*model.module)) targets[name] = tensor;
+  for (const Exposed& item : state.items) {
+    const auto target = targets.find(item.name);
+    if (target == targets.end()) throw Error("RuntimeError", "Unexpected key(s) in state_dict: \"" + item.name + "\".");
+    target->second.copy_(item.value);
+  }
+}
+
+void Operations::zero_parameters(Model& model) {
+  c10::AutoGradMode no_grad(false);
+  for (const Slot& slot : parameter_slots(*model.module)) slot.tensor().zero_();
+}
+
+void Operations::set_requires_grad(Model& model, const std::string& name, bool value) {
+  exposed(model, name).set_requires_grad(value);
+}
+
+void Operations::set_buffer(Model& model, const std::string& name, at::ScalarType dtype) {
+  const auto dot = name.rfind('.');
+  Module& owner = model.module->child(dot == std::string::npos ? "" : name.substr(0, dot));
+  const std::string key = dot == std::string::npos ? name : name.substr(dot + 1);
+  owner.set_buffer(key, owner.buffer(key).to(dtype));
+}
+
+at::Tensor Operations::exposed(Model& model, const std::string& name) { return slot_of(model, name).tensor(); }
+
+void Operations::replace(Model& model, const std::string& name, at::Tensor tensor) {
+  const Slot slot = slot_of(model, name);
+  slot.owner->set_parameter(slot.key, std::move(tensor));
+}
+
+}  // namespace fsdp_cts::sdk

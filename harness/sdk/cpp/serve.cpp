@@ -1,0 +1,178 @@
+#include "harness/sdk/cpp/serve.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <torch/version.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include "harness/protocol/channel.hpp"
+#include "harness/protocol/safetensors.hpp"
+#include "harness/sdk/cpp/switches.hpp"
+
+namespace fsdp_cts::sdk {
+namespace {
+
+// Operations of one rank behind the Testee interface.
+class RankTestee : public Testee {
+ public:
+  RankTestee(Operations& operations, int rank) : operations_(operations), rank_(rank) {}
+
+  Identity identity() const override { return operations_.identity(); }
+  std::optional<std::string> unsupported(const Case& a_case) const override { return operations_.unsupported(a_case); }
+
+  void act(const Case& a_case, Outbox& outbox) override {
+    Interpreter interpreter(operations_, a_case, Data(a_case.data, rank_), rank_);
+    int step = -1;
+    try {
+      outbox.progress(step, "rendezvous");
+      operations_.rendezvous(a_case);
+      for (step = 0; step < static_cast<int>(a_case.program.size()); ++step) {
+        if (!interpreter.will_run(step)) continue;
+        outbox.progress(step, a_case.program[static_cast<std::size_t>(step)].at("verb"));
+        if (const std::optional<Observation> observation = interpreter.run(step)) {
+          outbox.observation(*observation, rank_, "rank" + std::to_string(rank_) + "-step" + std::to_string(step));
+        }
+      }
+    } catch (const FrameError&) {
+      throw;
+    } catch (...) {
+      const FailedStep failed{step, interpreter.describe(std::current_exception())};
+      operations_.end_case();
+      throw failed;
+    }
+    operations_.end_case();
+  }
+
+ private:
+  Operations& operations_;
+  int rank_;
+};
+
+class ChannelOutbox : public Outbox {
+ public:
+  ChannelOutbox(Channel& channel, const Case& a_case) : channel_(channel), case_(a_case) {}
+
+  void progress(int step, const std::string& verb) override {
+    channel_.send({{"type", "progress"}, {"case", case_.number}, {"step", step}, {"verb", verb}});
+  }
+
+  void observation(const Observation& o, int rank, const std::string& file_stem) override {
+    Json message = {{"type", "observation"}, {"case", case_.number}, {"rank", rank}, {"step", o.step}};
+    if (!o.label.empty()) message["label"] = o.label;
+    if (o.iteration) message["iteration"] = *o.iteration;
+    if (!o.tensors.empty()) {
+      const std::string file = "case" + std::to_string(case_.number) + "-" + file_stem + ".safetensors";
+      write_safetensors(case_.scratch / file, o.tensors);
+      message["file"] = file;
+    }
+    message["entries"] = o.entries;
+    channel_.send(message);
+  }
+
+ private:
+  Channel& channel_;
+  const Case& case_;
+};
+
+Json hello(const Identity& identity, int rank, const std::string& token) {
+  Json environment = identity.environment;
+  if (environment.is_null()) environment = Json::object();
+  environment["libtorch"] = TORCH_VERSION;
+  environment["threads"] = std::to_string(at::get_num_threads());
+  environment["cpu_capability"] = at::get_cpu_capability();
+  return {{"type", "hello"},
+          {"protocol", 1},
+          {"token", token},
+          {"rank", rank},
+          {"implementation", {{"name", identity.name}, {"version", identity.version}}},
+          {"apis", identity.apis},
+          {"backend", identity.backend},
+          {"device", identity.device},
+          {"reduction_order", identity.reduction_order},
+          {"environment", environment}};
+}
+
+void act_out(Testee& testee, const Json& message, Channel& channel) {
+  const Case a_case = parse_case(message);
+  if (const std::optional<std::string> reason = testee.unsupported(a_case)) {
+    return channel.send({{"type", "unsupported"}, {"case", a_case.number}, {"reason", *reason}});
+  }
+  const Switches switches(a_case.switches);
+  ChannelOutbox outbox(channel, a_case);
+  FailedStep failed;
+  try {
+    testee.act(a_case, outbox);
+    return channel.send({{"type", "done"}, {"case", a_case.number}});
+  } catch (const FrameError&) {
+    throw;
+  } catch (const FailedStep& failure) {
+    failed = failure;
+  } catch (...) {
+    failed.error = describe_error(std::current_exception());
+  }
+  const std::string phase = failed.error.phase.empty() ? "other" : failed.error.phase;
+  channel.send({{"type", "error"},
+                {"case", a_case.number},
+                {"step", failed.step},
+                {"error", {{"type", failed.error.type}, {"message", failed.error.message}, {"phase", phase}}}});
+}
+
+int serve_channel(Testee& testee, Channel& channel, int rank, const std::string& token) {
+  try {
+    channel.send(hello(testee.identity(), rank, token));
+    while (const std::optional<Json> message = channel.receive()) {
+      const std::string type = message->at("type");
+      if (type == "bye") return 0;
+      if (type != "case") throw FrameError("unknown_type", "the runner sent a message of unknown type \"" + type + "\"");
+      act_out(testee, *message, channel);
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "rank " << rank << ": " << error.what() << '\n';
+    return 1;
+  }
+}
+
+void use_one_thread() {
+  at::set_num_threads(1);
+  at::set_num_interop_threads(1);
+  c10::WarningUtils::set_warnAlways(true);  // a warning given once per process would be missing from later cases
+}
+
+std::string environment(const char* name, const char* fallback) {
+  const char* value = std::getenv(name);
+  return value ? value : fallback;
+}
+
+}  // namespace
+
+int serve_descriptor(Testee& testee, int descriptor, int rank, const std::string& token) {
+  Channel channel(descriptor);
+  return serve_channel(testee, channel, rank, token);
+}
+
+int serve(Testee& testee) {
+  const std::string socket = environment("FSDP_CTS_SOCKET", "");
+  if (socket.empty()) {
+    std::cerr << "This program is a testee: it is started by `fsdp-cts run`, which sets FSDP_CTS_SOCKET (see PROTOCOL.md).\n";
+    return 2;
+  }
+  use_one_thread();
+  try {
+    Channel channel = Channel::connect(socket);
+    return serve_channel(testee, channel, std::stoi(environment("RANK", "0")), environment("FSDP_CTS_TOKEN", ""));
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
+}
+
+int serve(Operations& operations) {
+  RankTestee testee(operations, std::stoi(environment("RANK", "0")));
+  return serve(testee);
+}
+
+}  // namespace fsdp_cts::sdk

@@ -1,0 +1,202 @@
+#include "harness/sdk/cpp/verbs.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <regex>
+#include <thread>
+
+#include "harness/sdk/cpp/build_model.hpp"
+
+namespace fsdp_cts::sdk {
+
+void Verbs::act(const Json& step) {
+  const std::string verb = step.at("verb");
+  if (verb == "build") return build(step);
+  if (verb == "shard") return operations_.shard(model(step));
+  if (verb == "materialize") return operations_.materialize(model(step));
+  if (verb == "optimizer") return optimizer(step);
+  if (verb == "zero_grad") return zero_grad(step);
+  if (verb == "forward") return forward(step);
+  if (verb == "loss") return loss(step);
+  if (verb == "backward") return operations_.backward(one(step.value("loss", "loss")));
+  if (verb == "step") return in_.optimizers_.at(step.value("optimizer", "optimizer")).optimizer->step();
+  if (verb == "mode") return operations_.set_training(model(step), step.at("mode") == "train");
+  if (verb == "enter") return enter(step);
+  if (verb == "leave") return leave(step);
+  if (verb == "mutate") return mutate(step);
+  if (verb == "set_requires_grad") {
+    const std::regex match(step.value("match", ".*"));
+    for (const Parameter& parameter : operations_.parameters(model(step))) {
+      if (std::regex_search(parameter.name, match)) operations_.set_requires_grad(model(step), parameter.name, step.at("value"));
+    }
+    return;
+  }
+  if (verb == "set_buffer") {
+    return operations_.set_buffer(model(step), step.at("name"), dtype_from_name(step.at("dtype").get<std::string>()));
+  }
+  if (verb == "state_dict") return state_dict(step);
+  if (verb == "load_state_dict") return operations_.load_state_dict(model(step), in_.state_dicts_.at(step.at("from")));
+  if (verb == "zero_parameters") return operations_.zero_parameters(model(step));
+  if (verb == "clip_grad_norm") {
+    in_.registers_[step.value("into", "norm")] = {
+        operations_.clip_grad_norm(model(step), step.at("max_norm"), step.value("norm_type", 2.0))};
+    return;
+  }
+  if (verb == "delay") return delay(step);
+  static const std::vector<std::string> controls{
+      "set_requires_gradient_sync", "set_requires_all_reduce", "set_reshard_after_backward", "set_reshard_after_forward",
+      "set_is_last_backward", "set_gradient_divide_factor", "unshard", "reshard", "set_forward_prefetch",
+      "set_backward_prefetch"};
+  if (std::find(controls.begin(), controls.end(), verb) != controls.end()) return operations_.control(model(step), step);
+  throw std::invalid_argument("no verb is called \"" + verb + "\"");
+}
+
+void Verbs::build(const Json& step) {
+  const std::string instance = step.value("model", "model");
+  const Json& plans = in_.context_.a_case.plans;
+  const bool meta = step.value("device", "cpu") == "meta";
+  in_.models_.erase(instance);
+  in_.models_[instance] = {instance,
+                           build_model(in_.context_.a_case.models.at(instance), in_.context_.data, instance,
+                                       meta ? c10::Device(c10::DeviceType::Meta) : operations_.device(), in_.context_.recorder),
+                           plans.contains(instance) ? plans.at(instance) : Json()};
+}
+
+void Verbs::optimizer(const Json& step) {
+  Model& target = model(step);
+  in_.optimizers_[step.value("as", "optimizer")] = {target.instance, operations_.make_optimizer(target, step)};
+}
+
+// Of a model when one is named, else of an optimizer.
+void Verbs::zero_grad(const Json& step) {
+  const bool to_none = step.value("set_to_none", true);
+  if (step.contains("model") && !step.at("model").is_null() && !step.contains("optimizer")) {
+    return operations_.zero_grad(model(step), to_none);
+  }
+  in_.optimizers_.at(step.value("optimizer", "optimizer")).optimizer->zero_grad(to_none);
+}
+
+Tensors Verbs::value(const std::string& name) {
+  if (std::optional<at::Tensor> tensor = in_.context_.data.find("inputs/" + name)) {
+    return {tensor->to(operations_.device())};
+  }
+  const auto found = in_.registers_.find(name);
+  if (found == in_.registers_.end()) {
+    throw std::invalid_argument("\"" + name + "\" is neither an input of the data file nor a register");
+  }
+  return found->second;
+}
+
+at::Tensor Verbs::one(const std::string& name) { return value(name).at(0); }
+
+void Verbs::forward(const Json& step) {
+  Tensors inputs;
+  const Json& names = step.at("input");
+  for (const Json& name : names.is_array() ? names : Json::array({names})) {
+    for (at::Tensor& tensor : value(name)) inputs.push_back(std::move(tensor));
+  }
+  if (step.contains("chunk") && step.at("chunk").is_array()) {
+    const std::size_t index = step.at("chunk").at(0);
+    for (at::Tensor& input : inputs) input = input.chunk(step.at("chunk").at(1), 0).at(index);
+  }
+  const c10::AutoGradMode grad(c10::GradMode::is_enabled() && step.value("grad", true));
+  const std::string into = step.value("output", "output");
+  in_.registers_.erase(into);
+  in_.registers_[into] = operations_.forward(model(step), std::move(inputs));
+}
+
+void Verbs::loss(const Json& step) {
+  const Json of = step.value("of", Json("output"));
+  at::Tensor total;
+  for (const Json& name : of.is_array() ? of : Json::array({of})) {
+    const at::Tensor next = one(name);
+    total = total.defined() ? total + next : next;
+  }
+  const std::string kind = step.at("kind");
+  at::Tensor result;
+  if (kind == "sum") {
+    result = total.sum();
+  } else if (kind == "dot") {
+    result = (total * one(step.at("with"))).sum();
+  } else if (kind == "mse") {
+    result = at::mse_loss(total, one(step.at("with")));
+  } else if (kind == "cross_entropy") {
+    result = at::cross_entropy_loss(total.view({-1, total.size(-1)}), one(step.at("with")).view({-1}), {}, at::Reduction::Sum);
+  } else {
+    throw std::invalid_argument("no loss is called \"" + kind + "\"; there are sum, dot, mse, cross_entropy");
+  }
+  in_.registers_[step.value("into", "loss")] = {result};
+}
+
+// A tensor shaped like `like`, every dimension `grow` larger; filled, or the part of a data tensor that lies where `like` lies.
+at::Tensor Verbs::replacement(const Json& step, const at::Tensor& like) {
+  std::vector<std::int64_t> shape = like.sizes().vec();
+  for (std::int64_t& size : shape) size += step.value("grow", 0);
+  if (!step.contains("from") || step.at("from").is_null()) {
+    return at::full(shape, step.at("fill").get<double>(), like.options().requires_grad(false));
+  }
+  const std::string name = step.at("parameter");
+  const at::Tensor global = one(step.at("from")).flatten();
+  for (const Parameter& parameter : operations_.parameters(model(step))) {
+    if (parameter.name != name) continue;
+    std::vector<at::Tensor> parts{global.narrow(0, 0, 0)};
+    for (const Extent& extent : parameter.placement.extents) parts.push_back(global.narrow(0, extent.offset, extent.length));
+    return at::cat(parts).view(shape).to(like.scalar_type());
+  }
+  throw std::invalid_argument("no parameter is called \"" + name + "\"");
+}
+
+void Verbs::mutate(const Json& step) {
+  c10::AutoGradMode no_grad(false);
+  const std::string name = step.at("parameter"), how = step.at("how");
+  at::Tensor exposed = operations_.exposed(model(step), name);
+  const bool of_gradient = step.value("what", "value") == "grad";
+  if (of_gradient && how == "none") return exposed.mutable_grad().reset();
+  if (of_gradient && how != "replace" && !exposed.grad().defined()) return;  // nothing on this rank to write to
+  at::Tensor target = of_gradient && how != "replace" ? exposed.mutable_grad() : exposed;
+  const at::Tensor fresh = replacement(step, target);
+  if (how == "inplace") {
+    target.copy_(fresh);
+  } else if (how == "data") {
+    target.set_data(fresh);
+  } else if (how == "replace" && of_gradient) {
+    exposed.mutable_grad() = fresh;
+  } else if (how == "replace") {
+    operations_.replace(model(step), name, fresh.set_requires_grad(exposed.requires_grad()));
+  } else {
+    throw std::invalid_argument("a " + step.value("what", "value") + " is not mutated by \"" + how + "\"");
+  }
+}
+
+void Verbs::enter(const Json& step) {
+  if (step.at("scope") == "no_grad") {
+    ++in_.no_grad_depth_;
+    in_.scopes_.push_back([&in = in_] { --in.no_grad_depth_; });
+    return;
+  }
+  in_.scopes_.push_back(operations_.enter(model(step), step));
+}
+
+void Verbs::leave(const Json&) {
+  if (in_.scopes_.empty()) throw std::invalid_argument("leave without enter");
+  const std::function<void()> leave = std::move(in_.scopes_.back());
+  in_.scopes_.pop_back();
+  leave();
+}
+
+void Verbs::state_dict(const Json& step) {
+  in_.state_dicts_[step.at("as")] = operations_.state_dict(model(step), step.value("kind", "full"));
+}
+
+void Verbs::delay(const Json& step) {
+  const std::chrono::milliseconds duration(step.at("milliseconds").get<int>());
+  const std::string at = step.value("at", "now");
+  if (at == "now" || at == "after_loss") {
+    std::this_thread::sleep_for(duration);
+  } else {
+    operations_.delay(duration, at);
+  }
+}
+
+}  // namespace fsdp_cts::sdk

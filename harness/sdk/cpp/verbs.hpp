@@ -1,0 +1,36 @@
+// What each verb of LANGUAGE.md §6 does, except attempts and `observe`.
+#pragma once
+
+#include "harness/sdk/cpp/interpreter.hpp"
+
+namespace fsdp_cts::sdk {
+
+class Verbs {
+ public:
+  explicit Verbs(Interpreter& interpreter) : in_(interpreter), operations_(interpreter.operations_) {}
+
+  // Throws std::invalid_argument for an unknown verb, and whatever the operation throws.
+  void act(const Json& step);
+
+ private:
+  void build(const Json& step);
+  void optimizer(const Json& step);
+  void zero_grad(const Json& step);
+  void forward(const Json& step);
+  void loss(const Json& step);
+  void mutate(const Json& step);
+  void enter(const Json& step);
+  void leave(const Json& step);
+  void state_dict(const Json& step);
+  void delay(const Json& step);
+
+  Model& model(const Json& step) { return in_.model(step.value("model", "model")); }
+  Tensors value(const std::string& name);  // of the data file, else of a register
+  at::Tensor one(const std::string& name);
+  at::Tensor replacement(const Json& step, const at::Tensor& like);
+
+  Interpreter& in_;
+  Operations& operations_;
+};
+
+}  // namespace fsdp_cts::sdk
