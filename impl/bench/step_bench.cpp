@@ -1,0 +1,155 @@
+// One rank of the C++ side of the step benchmark. A request {"model": "tiny8", "what": "fsdp2", "steps": 20} on stdin is answered by
+// {"ms": [...], "loss": "0x1.8p-1"} on stdout; `what` is
+//   fsdp2    the C++ FSDP2 library on Gloo
+//   plain    the same model unsharded; the ranks do not talk
+//   replay   the collectives that one fsdp2 step issued, in order, each waited for, no computation
+// Models stay built between requests, and the process sleeps while it waits, so that programs can be measured in turns.
+//
+//   RANK=0 WORLD_SIZE=2 FSDP_BENCH_RENDEZVOUS=/tmp/store fsdp_step_bench     (and RANK=1 beside it)
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/optim/sgd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "fsdp/comm/gloo/gloo_communicator.hpp"
+#include "fsdp/comm/recording.hpp"
+#include "fsdp/fully_shard.hpp"
+#include "impl/bench/workload.hpp"
+
+namespace fsdp_cts::bench {
+namespace {
+
+class Variant {
+ public:
+  virtual ~Variant() = default;
+  virtual at::Tensor step() = 0;  // the loss, or undefined
+};
+
+class Training : public Variant {
+ public:
+  explicit Training(Workload work)
+      : work_(std::move(work)), optimizer_(work_.model->parameters(), torch::optim::SGDOptions(learning_rate)) {}
+  at::Tensor step() override {
+    optimizer_.zero_grad();
+    at::Tensor loss = work_.loss();
+    loss.backward();
+    optimizer_.step();
+    return loss;
+  }
+
+ private:
+  Workload work_;
+  torch::optim::SGD optimizer_;
+};
+
+Workload sharded(Workload work, const std::shared_ptr<fsdp::Communicator>& world) {
+  const fsdp::FullyShardOptions options{.mesh = fsdp::DeviceMesh(world)};
+  for (const auto& unit : work.units) fsdp::fully_shard(unit, options);
+  fsdp::fully_shard(work.model, options);
+  return work;
+}
+
+// Buffers are made once; inputs of gathers lie inside their outputs, as in the library.
+class Replay : public Variant {
+ public:
+  Replay(std::vector<fsdp::CollectiveEvent> events, std::shared_ptr<fsdp::Communicator> world)
+      : events_(std::move(events)), world_(std::move(world)) {
+    for (const fsdp::CollectiveEvent& event : events_) {
+      const at::Tensor large = at::ones({std::max(event.in_numel, event.out_numel)}, event.dtype);
+      const std::int64_t small = std::min(event.in_numel, event.out_numel);
+      buffers_.push_back({large, event.kind == fsdp::CollectiveKind::all_gather ? large.narrow(0, world_->rank() * small, small)
+                                                                               : at::empty({small}, event.dtype)});
+    }
+  }
+  at::Tensor step() override {
+    for (std::size_t i = 0; i < events_.size(); ++i) issue(events_[i], buffers_[i].first, buffers_[i].second)->wait();
+    return {};
+  }
+
+ private:
+  fsdp::WorkPtr issue(const fsdp::CollectiveEvent& event, const at::Tensor& large, const at::Tensor& small) {
+    switch (event.kind) {
+      case fsdp::CollectiveKind::all_gather: return world_->all_gather(large, small, {});
+      case fsdp::CollectiveKind::reduce_scatter: return world_->reduce_scatter(small, large, event.reduction, {});
+      case fsdp::CollectiveKind::all_reduce: return world_->all_reduce(large, event.reduction, {});
+      case fsdp::CollectiveKind::broadcast: return world_->broadcast(large, 0, {});
+    }
+    return nullptr;
+  }
+
+  std::vector<fsdp::CollectiveEvent> events_;
+  std::shared_ptr<fsdp::Communicator> world_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
+};
+
+std::vector<fsdp::CollectiveEvent> events_of_one_step(const std::string& model, int rank, const std::shared_ptr<fsdp::Communicator>& world) {
+  const auto trace = std::make_shared<fsdp::Trace>();
+  Training training(sharded(make_workload(model, rank), fsdp::recording(world, trace)));
+  training.step();  // the first step may do more than the others
+  trace->take();
+  training.step();
+  return trace->take();
+}
+
+std::unique_ptr<Variant> make_variant(const std::string& model, const std::string& what, int rank,
+                                      const std::shared_ptr<fsdp::Communicator>& world) {
+  if (what == "plain") return std::make_unique<Training>(make_workload(model, rank));
+  if (what == "fsdp2") return std::make_unique<Training>(sharded(make_workload(model, rank), world));
+  if (what == "replay") return std::make_unique<Replay>(events_of_one_step(model, rank, world), world);
+  throw std::invalid_argument("unknown variant \"" + what + "\"; known: fsdp2, plain, replay");
+}
+
+std::string hexadecimal(double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%a", value);
+  return text;
+}
+
+nlohmann::json answer(Variant& variant, int steps) {
+  auto milliseconds = nlohmann::json::array();
+  at::Tensor loss;
+  for (int i = 0; i < steps; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    loss = variant.step();
+    milliseconds.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+  }
+  nlohmann::json result = {{"ms", milliseconds}};
+  if (loss.defined()) result["loss"] = hexadecimal(loss.item<double>());
+  return result;
+}
+
+void serve() {
+  at::set_num_threads(1);
+  const char* store = std::getenv("FSDP_BENCH_RENDEZVOUS");
+  if (store == nullptr) throw std::runtime_error("set RANK, WORLD_SIZE and FSDP_BENCH_RENDEZVOUS (a fresh path that all ranks see); see ci/bench");
+  const fsdp::GlooOptions options = fsdp::gloo_options_from_environment(store);
+  const std::shared_ptr<fsdp::Communicator> world = fsdp::make_gloo_communicator(options);
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<Variant>> variants;
+  for (std::string line; std::getline(std::cin, line);) {
+    const nlohmann::json request = nlohmann::json::parse(line);
+    const std::string model = request.at("model"), what = request.at("what");
+    std::unique_ptr<Variant>& variant = variants[{model, what}];
+    if (!variant) variant = make_variant(model, what, static_cast<int>(options.rank), world);
+    std::cout << answer(*variant, request.at("steps")).dump() << std::endl;
+  }
+}
+
+}  // namespace
+}  // namespace fsdp_cts::bench
+
+int main() {
+  try {
+    fsdp_cts::bench::serve();
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "fsdp_step_bench: " << error.what() << '\n';
+    return 1;
+  }
+}

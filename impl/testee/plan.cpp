@@ -1,0 +1,72 @@
+#include "impl/testee/plan.hpp"
+
+#include <map>
+#include <stdexcept>
+
+namespace fsdp_cts::testee {
+namespace {
+
+std::optional<at::ScalarType> dtype_of(const sdk::Json& policy, const char* key) {
+  if (!policy.contains(key) || policy.at(key).is_null()) return std::nullopt;
+  return sdk::dtype_from_name(policy.at(key).get<std::string>());
+}
+
+sdk::Json name_or_null(const std::optional<at::ScalarType>& dtype) {
+  return dtype ? sdk::Json(sdk::dtype_name(*dtype)) : sdk::Json();
+}
+
+at::Tensor parameter_named(sdk::Module& root, const std::string& name) {
+  for (const sdk::Slot& slot : sdk::parameter_slots_with_ties(root)) {
+    if (slot.name == name) return slot.tensor();
+  }
+  throw std::invalid_argument("the plan names a parameter \"" + name + "\" that the model does not have");
+}
+
+}  // namespace
+
+fsdp::ReshardAfterForward reshard_after_forward_of(const sdk::Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (value.is_number()) return value.get<double>();
+  if (value.is_string()) return value.get<std::string>();
+  return std::monostate{};
+}
+
+fsdp::FullyShardOptions options_of(const sdk::Json& unit, sdk::Module& root) {
+  fsdp::FullyShardOptions options;
+  options.reshard_after_forward = reshard_after_forward_of(unit.value("reshard_after_forward", sdk::Json()));
+  const sdk::Json policy = unit.value("mixed_precision", sdk::Json());
+  if (policy.is_object()) {
+    options.mp_policy = {dtype_of(policy, "param_dtype"), dtype_of(policy, "reduce_dtype"),
+                         dtype_of(policy, "output_dtype"), policy.value("cast_forward_inputs", true)};
+  }
+  for (const sdk::Json& name : unit.value("ignored_parameters", sdk::Json::array())) {
+    options.ignored_params.push_back(parameter_named(root, name));
+  }
+  std::map<const c10::TensorImpl*, std::int64_t> dims;
+  for (const auto& [name, dim] : unit.value("shard_dims", sdk::Json::object()).items()) {
+    dims[parameter_named(root, name).unsafeGetTensorImpl()] = dim;
+  }
+  if (!dims.empty()) {
+    options.shard_placement_fn = [dims](const at::Tensor& parameter) -> std::optional<std::int64_t> {
+      const auto found = dims.find(parameter.unsafeGetTensorImpl());
+      return found == dims.end() ? std::nullopt : std::optional(found->second);
+    };
+  }
+  return options;
+}
+
+sdk::Json settings_of(const fsdp::FSDPModule& unit) {
+  const fsdp::MixedPrecisionPolicy& policy = unit.mp_policy();
+  sdk::Json settings = {{"mixed_precision",
+                         {{"param_dtype", name_or_null(policy.param_dtype)},
+                          {"reduce_dtype", name_or_null(policy.reduce_dtype)},
+                          {"output_dtype", name_or_null(policy.output_dtype)},
+                          {"cast_forward_inputs", policy.cast_forward_inputs}}}};
+  const fsdp::ReshardAfterForward reshard = unit.reshard_after_forward();
+  if (const bool* flag = std::get_if<bool>(&reshard)) settings["reshard_after_forward"] = *flag;
+  if (const auto* ranks = std::get_if<std::int64_t>(&reshard)) settings["reshard_after_forward"] = *ranks;
+  return settings;
+}
+
+}  // namespace fsdp_cts::testee

@@ -1,0 +1,14 @@
+// From a plan's unit (LANGUAGE.md §5, api `fully_shard`) to the library's options, and back for observations.
+#pragma once
+
+#include "fsdp/fully_shard.hpp"
+#include "harness/sdk/cpp/operations.hpp"
+
+namespace fsdp_cts::testee {
+
+// Absent keys keep the library's defaults. Throws std::invalid_argument for a parameter name that the model lacks.
+fsdp::FullyShardOptions options_of(const sdk::Json& unit, sdk::Module& root);
+fsdp::ReshardAfterForward reshard_after_forward_of(const sdk::Json& value);
+sdk::Json settings_of(const fsdp::FSDPModule& unit);
+
+}  // namespace fsdp_cts::testee
