@@ -1,0 +1,1 @@
+"""Real PyTorch FSDP as a testee of the suite."""

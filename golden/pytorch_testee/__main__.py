@@ -1,0 +1,33 @@
+"""`python golden/pytorch_testee`: one rank of real PyTorch, speaking the testee protocol."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+GOLDEN = Path(__file__).resolve().parents[1]
+sys.path[0:1] = [str(GOLDEN), str(GOLDEN.parent / "harness" / "sdk" / "python")]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="pytorch_testee", description="Real PyTorch FSDP as a testee; started by fsdp-cts, one process per rank.")
+    parser.add_argument("--backend", default="gloo", help="backend of torch.distributed (default: gloo)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where models live (default: cpu)")
+    arguments = parser.parse_args()
+
+    import torch
+
+    from fsdp_cts_sdk import serve
+    from pytorch_testee.testee import PyTorchTestee
+
+    device = torch.device(arguments.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    return serve(PyTorchTestee(arguments.backend, device))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""FSDP1: the wrapper FullyShardedDataParallel and its composable form. One flat parameter per unit; what a rank holds of an original
+parameter is told from the flat parameter's own shard metadata."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
+from torch.distributed.fsdp._common_utils import TrainingState, _FSDPState
+from torch.distributed.fsdp._traversal_utils import _get_fsdp_states_with_modules
+from torch.distributed.tensor import DTensor
+
+from fsdp_cts_sdk import Exposed, Model, Operations, Parameter, StateDict, rows, whole
+from fsdp_cts_sdk.graph import clean_name
+from fsdp_cts_sdk.modules import class_label
+from pytorch_testee.flat_units import apply_composable, apply_wrapper, unit_settings
+from pytorch_testee.flat_views import FlatViews
+from pytorch_testee.fully_shard_operations import placement_of
+from pytorch_testee.groups import Groups
+from pytorch_testee.instruments import Instruments
+
+Step = dict[str, Any]
+
+
+class FlatParameterOperations(Operations):
+    def __init__(self, groups: Groups, instruments: Instruments) -> None:
+        self._groups = groups
+        self._instruments = instruments
+
+    # Construction.
+    def shard(self, model: Model) -> None:
+        self._instruments.know(model)
+        apply = apply_wrapper if model.plan["api"] == "fsdp" else apply_composable
+        for unit in model.plan["units"]:
+            apply(model, unit, self._groups)
+
+    def materialize(self, model: Model) -> None:
+        """The constructor has allocated already; only values are missing."""
+        self.load_initial_values(model)
+
+    def named_parameters(self, model: Model) -> list[tuple[str, torch.Tensor]]:
+        """A flat parameter goes by the name of the first parameter in it."""
+        flat = {id(view.flat): view.name for view in reversed(FlatViews(model, states(model)).all())}
+        return [(flat.get(id(p), clean_name(name)), p) for name, p in model.module.named_parameters()]
+
+    # Training.
+    def enter(self, model: Model, step: Step) -> AbstractContextManager[Any]:
+        if step["scope"] == "summon":
+            names = ("writeback", "rank0_only", "recurse", "with_grads", "offload_to_cpu")
+            arguments = {name: step[name] for name in names if name in step}
+            return FullyShardedDataParallel.summon_full_params(model.module, **arguments)
+        if isinstance(model.module, FullyShardedDataParallel):
+            return model.module.no_sync()
+        return _without_gradient_sync(states(model))
+
+    def clip_grad_norm(self, model: Model, max_norm: float, norm_type: float) -> torch.Tensor:
+        return model.module.clip_grad_norm_(max_norm, norm_type)
+
+    # State.
+    def parameters(self, model: Model) -> list[Parameter]:
+        views = FlatViews(model, states(model))
+        return [views.parameter(slot) for slot in model.parameter_slots]
+
+    def full_parameters(self, model: Model) -> list[Exposed]:
+        summoned = any(state.training_state == TrainingState.SUMMON_FULL_PARAMS for state, _ in states(model))
+        scope = contextlib.nullcontext() if summoned else FullyShardedDataParallel.summon_full_params(model.module, writeback=False)
+        with scope:
+            return [
+                Exposed(slot.name, slot.tensor.detach().clone(), whole(slot.shape), slot.tensor.requires_grad)
+                for slot in model.parameter_slots
+            ]
+
+    def optimizer_state(self, model: Model, optimizer: torch.optim.Optimizer) -> list[Exposed]:
+        views = FlatViews(model, states(model))
+        found: list[Exposed] = []
+        for slot in model.parameter_slots:
+            parameter = views.updated_by_optimizers(slot)
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                    local, placement = views.part_of(slot, value)
+                    found.append(Exposed(f"{slot.name}/{key}", local, placement))
+        return found
+
+    def state_dict(self, model: Model, kind: str) -> StateDict:
+        with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[kind]):
+            native = model.module.state_dict()
+        native = {name: value if isinstance(value, ShardedTensor) else value.clone() for name, value in native.items()}
+        return StateDict({"kind": kind, "state": native}, [_state_item(clean_name(name), v) for name, v in native.items()])
+
+    def load_state_dict(self, model: Model, state: StateDict) -> None:
+        with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[state.native["kind"]]):
+            model.module.load_state_dict(dict(state.native["state"]))  # the hooks empty the dictionary they are given
+
+    def zero_parameters(self, model: Model) -> None:
+        with FullyShardedDataParallel.summon_full_params(model.module), torch.no_grad():
+            for parameter in model.module.parameters():
+                parameter.zero_()
+
+    # What only an FSDP library has.
+    def units(self, model: Model) -> list[dict[str, Any]]:
+        views = FlatViews(model, states(model))
+        return [
+            {
+                "module": model.paths[_inner(module)],
+                "class": class_label(_inner(module)),
+                "settings": unit_settings(state),
+                "parameters": views.names_in(state._handle),
+            }
+            for state, module in states(model)
+        ]
+
+    def counters(self, model: Model) -> dict[str, int]:
+        return self._instruments.counters(model)
+
+    def training_state(self, model: Model) -> str:
+        found = [state.training_state for state, _ in states(model)]
+        found += [state._handle._training_state for state, _ in states(model) if state._handle]
+        return next((state.name.lower() for state in found if state.name != "IDLE"), "idle")
+
+
+_STATE_DICT_TYPES = {"full": StateDictType.FULL_STATE_DICT, "sharded": StateDictType.SHARDED_STATE_DICT}
+
+
+def states(model: Model) -> list[tuple[_FSDPState, torch.nn.Module]]:
+    """FSDP's states with the module they stand on (the wrapper itself, or the original module), in module order."""
+    return list(zip(*_get_fsdp_states_with_modules(model.module)))
+
+
+def _inner(module: torch.nn.Module) -> torch.nn.Module:
+    return getattr(module, "_fsdp_wrapped_module", module)
+
+
+def _state_item(name: str, value: Any) -> Exposed:
+    if isinstance(value, DTensor):
+        return Exposed(name, value._local_tensor, placement_of(value))
+    if not isinstance(value, ShardedTensor):
+        return Exposed(name, value, whole(value.shape))
+    shards = value.local_shards()
+    if not shards:
+        return Exposed(name, torch.empty(0, dtype=value.dtype), rows(value.size(), 0, 0, 0))
+    (shard,) = shards
+    offset, count = shard.metadata.shard_offsets[0], shard.metadata.shard_sizes[0]
+    return Exposed(name, shard.tensor, rows(value.size(), 0, offset, count))
+
+
+@contextmanager
+def _without_gradient_sync(states: list[tuple[_FSDPState, torch.nn.Module]]) -> Iterator[None]:
+    """The composable form never had a `no_sync` of its own; the flag it would have set is this one."""
+    before = [state._sync_gradients for state, _ in states]
+    for state, _ in states:
+        state._sync_gradients = False
+    try:
+        yield
+    finally:
+        for (state, _), sync in zip(states, before):
+            state._sync_gradients = sync

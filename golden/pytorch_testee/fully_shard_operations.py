@@ -1,0 +1,230 @@
+"""FSDP2: torch.distributed.fsdp.fully_shard."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from fsdp_cts_sdk import Exposed, Model, Operations, Parameter, Placement, StateDict, rows, whole
+from fsdp_cts_sdk.dtypes import optional_dtype, optional_dtype_name
+from fsdp_cts_sdk.graph import clean_name
+from fsdp_cts_sdk.modules import class_label
+from pytorch_testee.groups import Groups
+from pytorch_testee.instruments import Instruments
+
+Step = dict[str, Any]
+
+
+class FullyShardOperations(Operations):
+    def __init__(self, groups: Groups, instruments: Instruments) -> None:
+        self._groups = groups
+        self._instruments = instruments
+
+    # Construction.
+    def shard(self, model: Model) -> None:
+        mesh = self._groups.mesh(model.plan)
+        self._instruments.know(model)
+        for unit in model.plan["units"]:
+            modules = [model.submodule(path) for path in unit["modules"]]
+            fully_shard(modules[0] if len(modules) == 1 else modules, mesh=mesh, **_arguments(model, unit))
+
+    # Training.
+    def control(self, model: Model, step: Step) -> None:
+        verb, value, target = step["verb"], step.get("value"), model.submodule(step.get("module", ""))
+        if verb == "set_is_last_backward":
+            target.set_is_last_backward(value)
+        elif verb == "set_gradient_divide_factor":
+            target.set_gradient_divide_factor(value)
+        elif verb in ("unshard", "reshard"):
+            getattr(target, verb)()
+        elif verb in ("set_forward_prefetch", "set_backward_prefetch"):
+            direction = verb.removeprefix("set_").removesuffix("_prefetch")
+            getattr(target, f"set_modules_to_{direction}_prefetch")([model.submodule(path) for path in step["targets"]])
+        else:
+            for module in _fsdp_modules(target):
+                getattr(module, verb)(value, recurse=False)
+
+    def enter(self, model: Model, step: Step) -> AbstractContextManager[Any]:
+        return _without_gradient_sync(model)  # the only scope this API has; see `support.py`
+
+    def clip_grad_norm(self, model: Model, max_norm: float, norm_type: float) -> torch.Tensor:
+        norm = super().clip_grad_norm(model, max_norm, norm_type)
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+    # State.
+    def parameters(self, model: Model) -> list[Parameter]:
+        found = []
+        for slot in model.parameter_slots:
+            exposed = slot.tensor
+            gradient = exposed.grad
+            found.append(
+                Parameter(
+                    slot.name,
+                    _local(exposed),
+                    placement_of(exposed),
+                    exposed.requires_grad,
+                    None if gradient is None else _local(gradient),
+                    None if gradient is None else placement_of(gradient),
+                )
+            )
+        return found
+
+    def full_parameters(self, model: Model) -> list[Exposed]:
+        managed = {
+            (info.module, info.param_name): fsdp_param.sharded_param
+            for fsdp_param in _fsdp_params(model)
+            for info in [fsdp_param._module_info]
+        }
+        full = []
+        for slot in model.parameter_slots:
+            value = managed.get((slot.owner, slot.attribute), slot.tensor)
+            requires_grad = value.requires_grad
+            full.append(Exposed(slot.name, _full(value), whole(slot.shape), requires_grad))
+        return full
+
+    def optimizer_state(self, model: Model, optimizer: torch.optim.Optimizer) -> list[Exposed]:
+        return [
+            Exposed(f"{name}/{key}", _local(value), placement_of(value))
+            for name, parameter in self.named_parameters(model)
+            for key, value in optimizer.state.get(parameter, {}).items()
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape
+        ]
+
+    def state_dict(self, model: Model, kind: str) -> StateDict:
+        native = model.module.state_dict()
+        if kind == "full":
+            native = {name: _full(value) for name, value in native.items()}
+        native = {name: value.detach().clone() for name, value in native.items()}
+        items = [Exposed(clean_name(name), _local(value), placement_of(value)) for name, value in native.items()]
+        return StateDict(native, items)
+
+    def load_state_dict(self, model: Model, state: StateDict) -> None:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+        full = not any(isinstance(value, DTensor) for value in state.native.values())
+        set_model_state_dict(model.module, dict(state.native), options=StateDictOptions(full_state_dict=full))
+
+    def zero_parameters(self, model: Model) -> None:
+        with torch.no_grad():
+            for _, parameter in self.named_parameters(model):
+                _local(parameter).zero_()
+
+    # What only an FSDP library has.
+    def units(self, model: Model) -> list[dict[str, Any]]:
+        names = {(slot.owner, slot.attribute): slot.name for slot in model.parameter_slots}
+        return [
+            {
+                "module": model.paths[state._modules[0]],
+                "class": class_label(state._modules[0]),
+                "settings": _settings(state),
+                "parameters": [names[p._module_info.module, p._module_info.param_name] for p in _params_of(state)],
+            }
+            for state in _states(model)
+        ]
+
+    def counters(self, model: Model) -> dict[str, int]:
+        return self._instruments.counters(model)
+
+    def training_state(self, model: Model) -> str:
+        of_groups = [state._fsdp_param_group._training_state for state in _states(model) if state._fsdp_param_group]
+        busy = [state.name.lower() for state in [*(s._training_state for s in _states(model)), *of_groups] if state.name != "IDLE"]
+        return busy[0] if busy else "idle"
+
+
+def _arguments(model: Model, unit: dict[str, Any]) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    if unit.get("reshard_after_forward") is not None:
+        arguments["reshard_after_forward"] = unit["reshard_after_forward"]
+    if unit.get("mixed_precision") is not None:
+        policy = dict(unit["mixed_precision"])
+        dtypes = {key: optional_dtype(policy.pop(key, None)) for key in ("param_dtype", "reduce_dtype", "output_dtype")}
+        arguments["mp_policy"] = MixedPrecisionPolicy(**dtypes, **policy)
+    if unit.get("ignored_parameters"):
+        arguments["ignored_params"] = {model.slot(name).tensor for name in unit["ignored_parameters"]}
+    if unit.get("shard_dims"):
+        dims = {model.slot(name).tensor: dim for name, dim in unit["shard_dims"].items()}
+        arguments["shard_placement_fn"] = lambda parameter: Shard(dims[parameter]) if parameter in dims else None
+    return arguments
+
+
+def placement_of(tensor: torch.Tensor) -> Placement:
+    if not isinstance(tensor, DTensor):
+        return whole(tensor.shape)
+    return _placement(tensor.shape, tensor.device_mesh, tensor.placements)
+
+
+@functools.cache  # asked for every parameter at every observation, and slow to find out
+def _placement(shape: torch.Size, mesh: DeviceMesh, placements: tuple[Any, ...]) -> Placement:
+    """At most one of the placements shards: FSDP2 makes no others."""
+    dims = [placement.dim for placement in placements if isinstance(placement, Shard)]
+    if not dims:
+        return whole(shape)
+    local_shape, offset = compute_local_shape_and_global_offset(shape, mesh, placements)
+    return rows(shape, dims[0], offset[dims[0]], local_shape[dims[0]])
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def _full(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _fsdp_modules(module: nn.Module) -> Iterator[FSDPModule]:
+    return (submodule for submodule in module.modules() if isinstance(submodule, FSDPModule))
+
+
+def _states(model: Model) -> list[FSDPState]:
+    """In module order; a state over several modules once."""
+    return list(dict.fromkeys(module._get_fsdp_state() for module in _fsdp_modules(model.built)))
+
+
+def _params_of(state: FSDPState) -> list[FSDPParam]:
+    return state._fsdp_param_group.fsdp_params if state._fsdp_param_group else []
+
+
+def _fsdp_params(model: Model) -> Iterator[FSDPParam]:
+    return (fsdp_param for state in _states(model) for fsdp_param in _params_of(state))
+
+
+def _settings(state: FSDPState) -> dict[str, Any]:
+    policy, group = state._mp_policy, state._fsdp_param_group
+    settings: dict[str, Any] = {
+        "mixed_precision": {
+            **{key: optional_dtype_name(getattr(policy, key)) for key in ("param_dtype", "reduce_dtype", "output_dtype")},
+            "cast_forward_inputs": policy.cast_forward_inputs,
+        },
+    }
+    if group is not None:
+        after = group.post_forward_mesh_info
+        smaller = after is not None and after != group.mesh_info
+        settings["reshard_after_forward"] = after.shard_mesh_size if smaller else after is not None
+        settings["rank"] = group.mesh_info.shard_mesh_rank
+        settings["world_size"] = group.mesh_info.shard_mesh_size
+    return settings
+
+
+
+@contextmanager
+def _without_gradient_sync(model: Model) -> Iterator[None]:
+    modules = list(_fsdp_modules(model.built))
+    before = [state._fsdp_param_group is None or state._fsdp_param_group.reduce_grads for state in (m._get_fsdp_state() for m in modules)]
+    for module in modules:
+        module.set_requires_gradient_sync(False, recurse=False)
+    try:
+        yield
+    finally:
+        for module, sync in zip(modules, before):
+            module.set_requires_gradient_sync(sync, recurse=False)

@@ -1,0 +1,82 @@
+"""Process groups, made once and used from case to case."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp._fully_shard import _fsdp_init
+
+HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+
+
+class DummyGroup:
+    """Answers rank 0 and the asked size, and communicates nothing: enough to look at how a model is wrapped."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def rank(self) -> int:
+        return 0
+
+    def size(self) -> int:
+        return self._size
+
+
+class Groups:
+    """Making a group is collective over the world, so all that a case needs is made before its program, in the order of its plans."""
+
+    def __init__(self, backend: str, device: torch.device) -> None:
+        self.device = device
+        self._backend = backend
+        self._self_group: dist.ProcessGroup | None = None
+        self._meshes: dict[Any, DeviceMesh] = {}
+        self._ranks: dict[dist.ProcessGroup, list[int]] = {}
+
+    def prepare(self, case: dict[str, Any]) -> None:
+        world = case["world"]
+        if not dist.is_initialized():
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            rendezvous = f"file://{os.environ['FSDP_CTS_RENDEZVOUS']}"
+            dist.init_process_group(self._backend, init_method=rendezvous, rank=int(os.environ["RANK"]), world_size=world)
+            _fsdp_init.DeviceMesh = self._cached_mesh
+        if dist.get_world_size() != world:
+            raise ValueError(f"the case wants {world} ranks, this group was started with {dist.get_world_size()}")
+        for plan in case["plans"].values():
+            self.mesh(plan)
+            if any(unit.get("process_group") == "self" for unit in plan["units"]):
+                self.process_group("self")
+
+    def mesh(self, plan: dict[str, Any]) -> DeviceMesh:
+        """One dimension over the world, or the plan's [replicate, shard]."""
+        shape = tuple(plan.get("mesh") or (dist.get_world_size(),))
+        if shape not in self._meshes:
+            names = ("replicate", "shard") if len(shape) == 2 else None
+            self._meshes[shape] = init_device_mesh(self.device.type, shape, mesh_dim_names=names)
+        return self._meshes[shape]
+
+    def process_group(self, wanted: str | dict[str, int]) -> dist.ProcessGroup | DummyGroup:
+        if wanted == "world":
+            return dist.distributed_c10d._get_default_group()
+        if isinstance(wanted, dict):
+            return DummyGroup(wanted["dummy"])
+        if self._self_group is None:
+            made = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
+            self._self_group = made[dist.get_rank()]
+        return self._self_group
+
+    def ranks(self, group: dist.ProcessGroup | None) -> list[int]:
+        group = group or dist.distributed_c10d._get_default_group()
+        if group not in self._ranks:
+            self._ranks[group] = sorted(dist.get_process_group_ranks(group))
+        return self._ranks[group]
+
+    def _cached_mesh(self, device_type: str, mesh: torch.Tensor) -> DeviceMesh:
+        """fully_shard makes a new mesh with new groups at every call with an integer `reshard_after_forward`; one of each is enough."""
+        key = (device_type, tuple(mesh.shape), tuple(mesh.flatten().tolist()))
+        if key not in self._meshes:
+            self._meshes[key] = DeviceMesh(device_type, mesh)
+        return self._meshes[key]

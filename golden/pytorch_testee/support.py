@@ -1,0 +1,59 @@
+"""What real PyTorch, or the way it is driven here, cannot act out. A function of the case alone, so that all ranks say the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fsdp_cts_sdk.verbs import CONTROLS
+from pytorch_testee.groups import HYBRID
+
+APIS = ("fully_shard", "fsdp", "composable")
+_COMPOSABLE_FIXED = {"use_orig_params": True, "limit_all_gathers": True, "backward_prefetch": "BACKWARD_PRE"}
+
+
+def reason_unsupported(case: dict[str, Any], device: torch.device) -> str | None:
+    for instance, plan in case["plans"].items():
+        if reason := _plan(plan, device):
+            return f"model '{instance}': {reason}"
+    for step in case["program"]:
+        if reason := _step(step, case["plans"].get(step.get("model", "model")), device):
+            return f"'{step['verb']}': {reason}"
+    return None
+
+
+def _plan(plan: dict[str, Any], device: torch.device) -> str | None:
+    if plan["api"] not in APIS:
+        return f"no API '{plan['api']}'; there are {', '.join(APIS)}"
+    for unit in plan["units"]:
+        if unit.get("cpu_offload") and device.type == "cpu":
+            return "CPU offload pins memory, which needs an accelerator"
+        if plan["api"] == "composable":
+            for key, only in _COMPOSABLE_FIXED.items():
+                if key in unit and unit[key] != only:
+                    return f"the composable form has {key}={only} and no other"
+        if plan["api"] != "fully_shard" and len(unit["modules"]) != 1:
+            return "FSDP1 wraps one module at a time"
+        if unit.get("sharding_strategy") in HYBRID and not plan.get("mesh"):
+            return "a hybrid strategy needs the plan's mesh: on one host PyTorch would make the inner group from the number of accelerators"
+    return None
+
+
+def _step(step: dict[str, Any], plan: dict[str, Any] | None, device: torch.device) -> str | None:
+    verb, api = step["verb"], plan["api"] if plan else None
+    if verb == "shard" and plan is None:
+        return "the model has no plan"
+    if verb in CONTROLS and api != "fully_shard":
+        return "only FSDP2 has it"
+    if verb == "enter" and step["scope"] != "no_grad":
+        if api is None or (step["scope"] == "summon" and api == "fully_shard"):
+            return f"scope {step['scope']} is FSDP1's"
+        if step.get("offload_to_cpu") and device.type == "cpu":
+            return "offload_to_cpu frees storage that it still uses when the model is on the CPU already"
+    if verb == "clip_grad_norm" and api == "composable":
+        return "the composable form has none"
+    flattened = api == "fsdp" and any(not unit.get("use_orig_params", False) for unit in plan["units"])
+    if verb in ("mutate", "set_requires_grad") and flattened:
+        return "with use_orig_params=False there is no original parameter to change"
+    return None

@@ -1,0 +1,87 @@
+"""Real PyTorch as a testee: FSDP2, FSDP1's wrapper and FSDP1's composable form, by the API that the model's plan names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from fsdp_cts_sdk import Identity, Model, Operations
+from pytorch_testee.flat_parameter_operations import FlatParameterOperations
+from pytorch_testee.fully_shard_operations import FullyShardOperations
+from pytorch_testee.groups import Groups
+from pytorch_testee.instruments import Instruments
+from pytorch_testee.support import APIS, reason_unsupported
+from pytorch_testee.trace import CollectiveTrace
+
+
+class PyTorchTestee(Operations):
+    def __init__(self, backend: str, device: torch.device) -> None:
+        self.device = device
+        self._backend = backend
+        self._groups = Groups(backend, device)
+        self._trace = CollectiveTrace(self._groups)
+        self._trace.phase = lambda: self.context.phase
+        self._instruments = Instruments(self._trace)
+        fsdp1 = FlatParameterOperations(self._groups, self._instruments)
+        fsdp2 = FullyShardOperations(self._groups, self._instruments)
+        self._by_api: dict[str | None, Operations] = {"fully_shard": fsdp2, "fsdp": fsdp1, "composable": fsdp1, None: Operations()}
+        for operations in self._by_api.values():
+            operations.device = device
+
+    def identity(self) -> Identity:
+        # Gloo adds along its ring; other backends promise nothing.
+        order = "ring" if self._backend == "gloo" else "unspecified"
+        return Identity("pytorch", torch.__version__, list(APIS), self._backend, self.device.type, order)
+
+    def unsupported(self, case: dict[str, Any]) -> str | None:
+        return reason_unsupported(case, self.device)
+
+    def rendezvous(self) -> None:
+        for operations in self._by_api.values():
+            operations.context = self.context
+        self._groups.prepare(self.context.case)
+
+    def end_case(self) -> None:
+        self._instruments.end_case()
+
+    def bookkeeping(self) -> AbstractContextManager[None]:
+        return self._trace.silent()
+
+    def delay(self, seconds: float, at: str) -> None:
+        if at == "before_reduce":
+            self._trace.delay_before_reduce = seconds
+        else:
+            self._instruments.delay_before_free = seconds
+
+    def drain_trace(self) -> list[dict[str, Any]]:
+        return self._trace.drain()
+
+    def counters(self, model: Model) -> dict[str, int]:
+        counted = self._of(model).counters(model)
+        output = self.context.registers.get("output")
+        if isinstance(output, torch.Tensor):
+            counted["output_backward_hooks"] = len(output._backward_hooks or ())
+        return counted
+
+    def _of(self, model: Model) -> Operations:
+        """A model that has a plan but is not sharded yet is a plain module, and all of them treat it as one."""
+        return self._by_api[model.plan["api"] if model.plan else None]
+
+
+def _by_api(name: str) -> Callable[..., Any]:
+    def call(self: PyTorchTestee, model: Model, *arguments: Any) -> Any:
+        return getattr(self._of(model), name)(model, *arguments)
+
+    return call
+
+
+for _name in (
+    *("shard", "materialize", "named_parameters", "make_optimizer"),
+    *("forward", "set_training", "zero_grad", "control", "enter", "clip_grad_norm"),
+    *("parameters", "full_parameters", "buffers", "optimizer_state", "state_dict", "load_state_dict", "zero_parameters"),
+    *("exposed", "replace", "set_requires_grad", "set_buffer", "units", "training_state"),
+):
+    setattr(PyTorchTestee, _name, _by_api(_name))

@@ -1,0 +1,37 @@
+"""What an adapter may know while a case runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fsdp_cts_sdk.case_data import CaseData
+from fsdp_cts_sdk.model import Model
+from fsdp_cts_sdk.recorder import Recorder
+
+PHASES = ("construction", "lazy_init", "forward", "backward", "optimizer", "summon", "state_dict", "other")
+
+
+@dataclass
+class Context:
+    rank: int
+    world: int
+    case: dict[str, Any]
+    data: CaseData
+    recorder: Recorder = field(default_factory=Recorder)
+    models: dict[str, Model] = field(default_factory=dict)
+    registers: dict[str, torch.Tensor] = field(default_factory=dict)
+    phase: str = "other"  # one of PHASES: the running verb's
+    warnings: list[dict[str, str]] = field(default_factory=list)  # since the last `warnings` observation
+
+    def model(self, instance: str) -> Model:
+        if instance not in self.models:
+            raise KeyError(f"no model '{instance}' has been built; built are {', '.join(self.models) or 'none'}")
+        return self.models[instance]
+
+    def register(self, name: str) -> torch.Tensor:
+        if name not in self.registers:
+            raise KeyError(f"no register '{name}'; filled are {', '.join(self.registers) or 'none'}")
+        return self.registers[name]

@@ -1,0 +1,198 @@
+"""What an adapter implements. Every operation has a default that is right for a plain unsharded torch model on one rank, so an adapter
+overrides only what its library does differently; the interpreter turns programs into these calls and answers into messages."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from fsdp_cts_sdk.context import Context
+from fsdp_cts_sdk.dtypes import dtype_from_name
+from fsdp_cts_sdk.errors import Unsupported
+from fsdp_cts_sdk.graph import clean_name
+from fsdp_cts_sdk.model import Model
+from fsdp_cts_sdk.optimizers import make_optimizer
+from fsdp_cts_sdk.placement import Exposed, Parameter, whole
+
+Step = dict[str, Any]
+
+
+@dataclass
+class Identity:
+    """What `hello` says (PROTOCOL.md, section 3)."""
+
+    name: str
+    version: str
+    apis: list[str]
+    backend: str = "none"
+    device: str = "cpu"
+    reduction_order: str = "unspecified"  # rank | ring | unspecified
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class StateDict:
+    """`native` is what the library gave and takes back; `items` are detached descriptions of its contents for the observer."""
+
+    native: dict[str, Any]
+    items: list[Exposed]
+
+
+class Operations:
+    context: Context  # the running case; set by the interpreter before `rendezvous`
+    device = torch.device("cpu")
+
+    def identity(self) -> Identity:
+        raise NotImplementedError
+
+    def unsupported(self, case: dict[str, Any]) -> str | None:
+        """Why this case is not for this testee, from the case alone. Asked before anything else."""
+        return None
+
+    def rendezvous(self) -> None:
+        """First call of a case: make or reuse process groups (step -1 of the protocol)."""
+
+    def end_case(self) -> None:
+        """Models, registers and optimizers are about to be dropped. Always called after `rendezvous`."""
+
+    def bookkeeping(self) -> AbstractContextManager[None]:
+        """Entered while observations are made: what runs inside is not the program's and must leave no trace."""
+        return contextlib.nullcontext()
+
+    # Construction.
+    def shard(self, model: Model) -> None:
+        """Applies `model.plan`; puts a wrapper into `model.module` if it must."""
+        raise Unsupported("this testee does not shard")
+
+    def materialize(self, model: Model) -> None:
+        """From meta: allocate, then this rank's values from the data file."""
+        model.module.to_empty(device=self.device)
+        self.load_initial_values(model)
+
+    def load_initial_values(self, model: Model) -> None:
+        data, instance = self.context.data, model.instance
+        with torch.no_grad():
+            for parameter in self.parameters(model):
+                initial = data.value(f"parameters/{instance}/{parameter.name}", parameter.placement.global_shape).reshape(-1)
+                local, begin = parameter.value.view(-1), 0
+                for extent in parameter.placement.extents:
+                    local[begin : begin + extent.length].copy_(initial[extent.offset : extent.offset + extent.length])
+                    begin += extent.length
+            for slot in model.buffer_slots:
+                slot.tensor.copy_(data.value(f"buffers/{instance}/{slot.name}", slot.shape))
+
+    def named_parameters(self, model: Model) -> list[tuple[str, torch.Tensor]]:
+        """What an optimizer made now would update, by the scenario's names."""
+        return [(clean_name(name), parameter) for name, parameter in model.module.named_parameters()]
+
+    def make_optimizer(self, model: Model, step: Step) -> torch.optim.Optimizer:
+        return make_optimizer(step, self.named_parameters(model))
+
+    # Training.
+    def forward(self, model: Model, inputs: list[torch.Tensor]) -> Any:
+        return model.module(*inputs)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
+
+    def set_training(self, model: Model, training: bool) -> None:
+        model.module.train(training)
+
+    def zero_grad(self, model: Model, set_to_none: bool) -> None:
+        model.module.zero_grad(set_to_none)
+
+    def control(self, model: Model, step: Step) -> None:
+        """set_requires_gradient_sync … unshard, reshard, set_*_prefetch."""
+        raise Unsupported(f"this testee has no '{step['verb']}'")
+
+    def enter(self, model: Model, step: Step) -> AbstractContextManager[Any]:
+        """The scope `no_sync` or `summon`, not yet entered. (`no_grad` is the interpreter's.)"""
+        raise Unsupported(f"this testee has no scope '{step['scope']}'")
+
+    def clip_grad_norm(self, model: Model, max_norm: float, norm_type: float) -> torch.Tensor:
+        return nn.utils.clip_grad_norm_(model.module.parameters(), max_norm, norm_type)
+
+    def delay(self, seconds: float, at: str) -> None:
+        """From now on wait that long `before_reduce` or `before_free`."""
+        raise Unsupported(f"this testee cannot wait at '{at}'")
+
+    # State.
+    def parameters(self, model: Model) -> list[Parameter]:
+        """Registration order, tied ones once."""
+        return [
+            Parameter(slot.name, slot.tensor, whole(slot.shape), slot.tensor.requires_grad, slot.tensor.grad)
+            for slot in model.parameter_slots
+        ]
+
+    def full_parameters(self, model: Model) -> list[Exposed]:
+        return [parameter.as_value() for parameter in self.parameters(model)]
+
+    def buffers(self, model: Model) -> list[Exposed]:
+        return [Exposed(slot.name, slot.tensor, whole(slot.tensor.shape)) for slot in model.buffer_slots]
+
+    def optimizer_state(self, model: Model, optimizer: torch.optim.Optimizer) -> list[Exposed]:
+        """What has the parameter's shape: exp_avg, exp_avg_sq, momentum_buffer."""
+        return [
+            Exposed(f"{name}/{key}", value, whole(value.shape))
+            for name, parameter in self.named_parameters(model)
+            for key, value in optimizer.state.get(parameter, {}).items()
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape
+        ]
+
+    def state_dict(self, model: Model, kind: str) -> StateDict:
+        native = {name: value.detach().clone() for name, value in model.module.state_dict().items()}
+        return StateDict(native, [Exposed(clean_name(name), value, whole(value.shape)) for name, value in native.items()])
+
+    def load_state_dict(self, model: Model, state: StateDict) -> None:
+        model.module.load_state_dict(state.native)
+
+    def zero_parameters(self, model: Model) -> None:
+        with torch.no_grad():
+            for parameter in model.module.parameters():
+                parameter.zero_()
+
+    def exposed(self, model: Model, name: str) -> torch.Tensor:
+        """The tensor that user code finds in the parameter's slot now."""
+        return model.slot(name).tensor
+
+    def replace(self, model: Model, name: str, tensor: torch.Tensor) -> None:
+        """User code assigns another parameter to the slot."""
+        slot = model.slot(name)
+        setattr(slot.owner, slot.attribute, nn.Parameter(tensor, slot.tensor.requires_grad))
+
+    def set_requires_grad(self, model: Model, name: str, value: bool) -> None:
+        self.exposed(model, name).requires_grad_(value)
+
+    def set_buffer(self, model: Model, name: str, dtype: str) -> None:
+        slot = next((slot for slot in model.buffer_slots if slot.name == name), None)
+        if slot is None:
+            raise KeyError(f"model '{model.instance}' has no buffer '{name}'")
+        setattr(slot.owner, slot.attribute, slot.tensor.to(dtype_from_name(dtype)))
+
+    # What only an FSDP library has.
+    def drain_trace(self) -> list[dict[str, Any]]:
+        """Collectives since the last call, in order of issue (PROTOCOL.md, section 5, `trace`)."""
+        return []
+
+    def units(self, model: Model) -> list[dict[str, Any]]:
+        return []
+
+    def counters(self, model: Model) -> dict[str, int]:
+        return {}
+
+    def training_state(self, model: Model) -> str:
+        return "idle"
+
+
+def pieces(value: torch.Tensor, exposed: Exposed) -> Iterator[tuple[int, torch.Tensor]]:
+    """The extents of an item with their elements: (flat offset in the global tensor, elements)."""
+    local, begin = value.detach().reshape(-1), 0
+    for extent in exposed.placement.extents:
+        yield extent.offset, local[begin : begin + extent.length]
+        begin += extent.length

@@ -1,0 +1,160 @@
+"""One function per verb: conformance/LANGUAGE.md, section 6. `observe`, scopes and attempts are the interpreter's own."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+
+from fsdp_cts_sdk.errors import Unsupported
+from fsdp_cts_sdk.model import Model, build_model
+from fsdp_cts_sdk.mutation import mutate
+
+if TYPE_CHECKING:
+    from fsdp_cts_sdk.interpreter import Interpreter
+
+Step = dict[str, Any]
+
+
+def _model(run: Interpreter, step: Step) -> Model:
+    return run.context.model(step.get("model", "model"))
+
+
+def _build(run: Interpreter, step: Step) -> None:
+    case, instance = run.context.case, step["model"]
+    if step.get("device", "cpu") == "meta":
+        device = torch.device("meta")
+    else:
+        device = run.operations.device
+    plan = case["plans"].get(instance)
+    run.context.models[instance] = build_model(
+        instance, case["models"][instance], plan, run.context.data, device, run.context.recorder
+    )
+
+
+def _input(run: Interpreter, name: str) -> torch.Tensor:
+    if name in run.context.registers:
+        return run.context.register(name)
+    return run.context.data.input(name)
+
+
+def _forward(run: Interpreter, step: Step) -> None:
+    inputs = [_input(run, name) for name in step["input"]]
+    if "chunk" in step:
+        index, count = step["chunk"]
+        inputs = [tensor.chunk(count)[index] for tensor in inputs]
+    with torch.set_grad_enabled(step.get("grad", True) and torch.is_grad_enabled()):
+        result = run.operations.forward(_model(run, step), inputs)
+    run.context.registers[step.get("output", "output")] = result
+
+
+def _loss(run: Interpreter, step: Step) -> None:
+    outputs = [run.context.register(name) for name in step.get("of", ["output"])]
+    output = sum(outputs[1:], start=outputs[0])
+    kind = step["kind"]
+    if kind == "sum":
+        loss = output.sum()
+    elif kind == "dot":
+        loss = (output * run.context.data.input(step["with"])).sum()
+    elif kind == "mse":
+        loss = F.mse_loss(output, _input(run, step["with"]))
+    elif kind == "cross_entropy":
+        target = run.context.data.input(step["with"])
+        loss = F.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1), reduction="sum")
+    else:
+        raise Unsupported(f"no loss '{kind}'; known are sum, dot, mse, cross_entropy")
+    run.context.registers[step.get("into", "loss")] = loss
+    time.sleep(run.delay_after_loss)
+
+
+def _optimizer(run: Interpreter, step: Step) -> None:
+    model = _model(run, step)
+    name = step.get("as", "optimizer")
+    run.optimizers[name] = (model.instance, run.operations.make_optimizer(model, step))
+
+
+def _zero_grad(run: Interpreter, step: Step) -> None:
+    set_to_none = step.get("set_to_none", True)
+    if "optimizer" in step:
+        run.optimizer(step["optimizer"]).zero_grad(set_to_none)
+    else:
+        run.operations.zero_grad(_model(run, step), set_to_none)
+
+
+def _set_requires_grad(run: Interpreter, step: Step) -> None:
+    model, match = _model(run, step), re.compile(step.get("match", ""))
+    for slot in model.parameter_slots:
+        if match.search(slot.name):
+            run.operations.set_requires_grad(model, slot.name, step["value"])
+
+
+def _state_dict(run: Interpreter, step: Step) -> None:
+    model = _model(run, step)
+    state = run.operations.state_dict(model, step.get("kind", "full"))
+    run.state_dicts[step["as"]] = state
+    run.observer.remember_state_dict(step["as"], model.instance, state.items)
+
+
+def _clip_grad_norm(run: Interpreter, step: Step) -> None:
+    norm = run.operations.clip_grad_norm(_model(run, step), step["max_norm"], float(step.get("norm_type", 2.0)))
+    run.context.registers[step["into"]] = norm
+
+
+def _delay(run: Interpreter, step: Step) -> None:
+    seconds, at = step["milliseconds"] / 1000, step.get("at", "now")
+    if at == "now":
+        time.sleep(seconds)
+    elif at == "after_loss":
+        run.delay_after_loss = seconds
+    else:
+        run.operations.delay(seconds, at)
+
+
+def _control(run: Interpreter, step: Step) -> None:
+    run.operations.control(_model(run, step), step)
+
+
+Verb = Callable[["Interpreter", Step], None]
+
+CONTROLS = (
+    "set_requires_gradient_sync",
+    "set_requires_all_reduce",
+    "set_reshard_after_backward",
+    "set_reshard_after_forward",
+    "set_is_last_backward",
+    "set_gradient_divide_factor",
+    "unshard",
+    "reshard",
+    "set_forward_prefetch",
+    "set_backward_prefetch",
+)
+
+# verb -> (phase it belongs to, what it does)
+VERBS: dict[str, tuple[str, Verb]] = {
+    "build": ("construction", _build),
+    "materialize": ("construction", lambda run, step: run.operations.materialize(_model(run, step))),
+    "shard": ("construction", lambda run, step: run.operations.shard(_model(run, step))),
+    "optimizer": ("optimizer", _optimizer),
+    "zero_grad": ("optimizer", _zero_grad),
+    "forward": ("forward", _forward),
+    "loss": ("forward", _loss),
+    "backward": ("backward", lambda run, step: run.operations.backward(run.context.register(step.get("loss", "loss")))),
+    "step": ("optimizer", lambda run, step: run.optimizer(step.get("optimizer", "optimizer")).step()),
+    "mode": ("other", lambda run, step: run.operations.set_training(_model(run, step), step["mode"] == "train")),
+    "mutate": ("other", lambda run, step: mutate(run.operations, step)),
+    "set_requires_grad": ("other", _set_requires_grad),
+    "set_buffer": ("other", lambda run, step: run.operations.set_buffer(_model(run, step), step["name"], step["dtype"])),
+    "state_dict": ("state_dict", _state_dict),
+    "load_state_dict": (
+        "state_dict",
+        lambda run, step: run.operations.load_state_dict(_model(run, step), run.state_dicts[step["from"]]),
+    ),
+    "zero_parameters": ("summon", lambda run, step: run.operations.zero_parameters(_model(run, step))),
+    "clip_grad_norm": ("optimizer", _clip_grad_norm),
+    "delay": ("other", _delay),
+    **{verb: ("other", _control) for verb in CONTROLS},
+}
