@@ -11,10 +11,10 @@ namespace {
 
 std::string phase_of(const Json& step) {
   const std::string verb = step.at("verb");
-  if (verb == "build" || verb == "shard" || verb == "materialize" || verb == "optimizer") return "construction";
+  if (verb == "build" || verb == "shard" || verb == "materialize") return "construction";
   if (verb == "forward" || verb == "loss") return "forward";
   if (verb == "backward") return "backward";
-  if (verb == "step" || verb == "zero_grad" || verb == "clip_grad_norm") return "optimizer";
+  if (verb == "optimizer" || verb == "step" || verb == "zero_grad" || verb == "clip_grad_norm") return "optimizer";
   if (verb == "zero_parameters") return "summon";
   if ((verb == "enter" || verb == "leave") && step.value("scope", "") == "summon") return "summon";
   if (verb == "state_dict" || verb == "load_state_dict") return "state_dict";

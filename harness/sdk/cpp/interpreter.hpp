@@ -1,6 +1,7 @@
 // Acts out one case on one rank: verbs become calls of Operations, answers become protocol entries.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -65,9 +66,10 @@ class Interpreter {
   std::map<std::string, Model> models_;
   std::map<std::string, Tensors> registers_;
   std::map<std::string, NamedOptimizer> optimizers_;
-  std::map<std::string, StateDict> state_dicts_;
+  std::map<std::string, std::pair<std::string, StateDict>> state_dicts_;  // name -> instance it is of, contents
   std::vector<std::function<void()>> scopes_;  // how to leave each open one
   int no_grad_depth_ = 0;
+  std::chrono::milliseconds delay_after_loss_{0};
   std::vector<Attempt> attempts_;
 };
 

@@ -25,6 +25,10 @@ void Observer::one(const std::string& what, const Json& step) {
   const Recorder& recorder = *in_.context_.recorder;
   if (what == "recorded") return add_values(what, nullptr, recorder.dtypes);
   if (what == "seen_parameters") return add_values(what, nullptr, recorder.parameters);
+  if (what.starts_with("state_dict:")) {
+    const auto& [instance, state] = in_.state_dicts_.at(what.substr(11));
+    return add_items(what, instance, state.items);
+  }
   if (what == "memory") return add_values(what, nullptr, operations_.memory());
   if (what == "trace") return out_.entries.push_back({{"what", what}, {"events", trace()}});
   if (what == "warnings") {
@@ -35,12 +39,11 @@ void Observer::one(const std::string& what, const Json& step) {
   }
 
   Model& model = in_.model(step.value("model", "model"));
-  if (what == "parameters") return add_items(what, model, parameters(model, false));
-  if (what == "gradients") return add_items(what, model, parameters(model, true));
-  if (what == "full_parameters") return add_items(what, model, operations_.full_parameters(model));
-  if (what == "buffers") return add_items(what, model, operations_.buffers(model));
-  if (what == "optimizer_state") return add_items(what, model, optimizer_state(model));
-  if (what.starts_with("state_dict:")) return add_items(what, model, in_.state_dicts_.at(what.substr(11)).items);
+  if (what == "parameters") return add_items(what, model.instance, parameters(model, false));
+  if (what == "gradients") return add_items(what, model.instance, parameters(model, true));
+  if (what == "full_parameters") return add_items(what, model.instance, operations_.full_parameters(model));
+  if (what == "buffers") return add_items(what, model.instance, operations_.buffers(model));
+  if (what == "optimizer_state") return add_items(what, model.instance, optimizer_state(model));
   if (what == "counters") return add_values(what, &model, operations_.counters(model));
   if (what == "units") return out_.entries.push_back({{"what", what}, {"model", model.instance}, {"units", units(model)}});
   if (what == "training_state") {
@@ -82,7 +85,7 @@ void Observer::add_values(const std::string& what, const Model* model, Json valu
   out_.entries.push_back(std::move(entry));
 }
 
-void Observer::add_items(const std::string& what, const Model& model, const std::vector<Exposed>& items) {
+void Observer::add_items(const std::string& what, const std::string& instance, const std::vector<Exposed>& items) {
   Json list = Json::array();
   for (const Exposed& item : items) {
     Json pieces = Json::array();
@@ -93,7 +96,7 @@ void Observer::add_items(const std::string& what, const Model& model, const std:
     for (std::size_t i = 0; i < count; ++i) {
       const Extent& extent = item.placement.extents[i];
       const std::int64_t padding = i + 1 == count ? item.placement.padding : 0;
-      const std::string name = what + "/" + model.instance + "/" + item.name;
+      const std::string name = what + "/" + instance + "/" + item.name;
       const std::string key = count > 1 ? numbered(name, '#', i) : name;
       HostTensor host = to_host(flat.narrow(0, start, extent.length + padding));
       if (!item.placement.sharded) host.shape = item.placement.global_shape;
@@ -105,36 +108,34 @@ void Observer::add_items(const std::string& what, const Model& model, const std:
     }
     list.push_back({{"name", item.name},
                     {"global_shape", item.placement.global_shape},
-                    {"dtype", none ? Json() : Json(dtype_name(item.value.scalar_type()))},
+                    {"dtype", dtype_name(none ? item.dtype : item.value.scalar_type())},
                     {"sharded", item.placement.sharded},
                     {"requires_grad", item.requires_grad},
                     {"none", none},
                     {"pieces", std::move(pieces)}});
   }
-  out_.entries.push_back({{"what", what}, {"model", model.instance}, {"items", std::move(list)}});
+  out_.entries.push_back({{"what", what}, {"model", instance}, {"items", std::move(list)}});
 }
 
 std::vector<Exposed> Observer::parameters(Model& model, bool gradients) {
   std::vector<Exposed> items;
   for (Parameter& p : operations_.parameters(model)) {
     const bool requires_grad = p.value.requires_grad();
-    items.push_back({p.name, gradients ? p.gradient : p.value, gradients ? p.gradient_placement : p.placement, requires_grad});
+    items.push_back({p.name, gradients ? p.gradient : p.value, gradients ? p.gradient_placement : p.placement, requires_grad,
+                     p.value.scalar_type()});
   }
   return items;
 }
 
 // States shaped like the local parameter lie where it lies.
 std::vector<Exposed> Observer::optimizer_state(Model& model) {
-  std::map<std::string, Parameter> by_name;
-  for (Parameter& parameter : operations_.parameters(model)) by_name[parameter.name] = parameter;
+  std::map<std::string, Placement> placements;
+  for (Parameter& parameter : operations_.parameters(model)) placements[parameter.name] = std::move(parameter.placement);
   std::vector<Exposed> items;
   for (const auto& [name, optimizer] : in_.optimizers_) {
     if (optimizer.instance != model.instance) continue;
     for (const Optimizer::State& state : optimizer.optimizer->state()) {
-      const auto parameter = by_name.find(state.parameter);
-      const bool placed = parameter != by_name.end() && state.name != "step";
-      items.push_back({state.parameter + "/" + state.name, state.value,
-                       placed ? parameter->second.placement : whole(state.value.sizes().vec()), false});
+      items.push_back({state.parameter + "/" + state.name, state.value, placements.at(state.parameter)});
     }
   }
   return items;

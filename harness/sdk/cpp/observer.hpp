@@ -16,7 +16,7 @@ class Observer {
  private:
   void one(const std::string& what, const Json& step);
   void add_register(const std::string& what, const std::string& name);
-  void add_items(const std::string& what, const Model& model, const std::vector<Exposed>& items);
+  void add_items(const std::string& what, const std::string& instance, const std::vector<Exposed>& items);
   void add_values(const std::string& what, const Model* model, Json values);
   std::vector<Exposed> parameters(Model& model, bool gradients);
   std::vector<Exposed> optimizer_state(Model& model);

@@ -14,7 +14,7 @@ namespace {
 }
 
 Exposed copy_of(const std::string& name, const at::Tensor& tensor) {
-  return {name, tensor.detach().clone(), whole(tensor.sizes().vec()), tensor.requires_grad()};
+  return {name, tensor.detach().clone(), whole(tensor.sizes().vec()), tensor.requires_grad(), tensor.scalar_type()};
 }
 
 Slot slot_of(Model& model, const std::string& name) {

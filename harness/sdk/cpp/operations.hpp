@@ -93,7 +93,7 @@ class Operations {
   // Enters `no_sync` or `summon`; the returned action leaves it and may throw. (`no_grad` is the interpreter's.)
   virtual std::function<void()> enter(Model& model, const Json& verb);
   virtual at::Tensor clip_grad_norm(Model& model, double max_norm, double norm_type);
-  virtual void delay(std::chrono::milliseconds duration, const std::string& at);  // before_reduce | before_free
+  virtual void delay(std::chrono::milliseconds duration, const std::string& at);  // from now on, before_reduce | before_free
 
   // State.
   virtual std::vector<Parameter> parameters(Model& model);   // registration order, tied ones once

@@ -104,7 +104,6 @@ class Adam : public OptimizerBase {
     std::vector<State> states;
     for (const Entry& entry : entries_) {
       if (!entry.first.defined()) continue;
-      states.push_back({entry.name, "step", at::full({}, entry.steps, at::kFloat)});
       states.push_back({entry.name, "exp_avg", entry.first});
       states.push_back({entry.name, "exp_avg_sq", entry.second});
     }

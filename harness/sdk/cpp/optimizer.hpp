@@ -16,8 +16,8 @@ class Optimizer {
  public:
   struct State {
     std::string parameter;  // fully-qualified name
-    std::string name;       // "exp_avg", "exp_avg_sq", "momentum_buffer", "step"
-    at::Tensor value;       // shaped like the local parameter; "step" is a scalar
+    std::string name;       // "exp_avg", "exp_avg_sq", "momentum_buffer"
+    at::Tensor value;       // shaped like the local parameter
   };
 
   virtual ~Optimizer() = default;

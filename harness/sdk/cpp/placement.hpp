@@ -35,6 +35,7 @@ struct Exposed {
   at::Tensor value;  // undefined: an absent gradient
   Placement placement;
   bool requires_grad = false;
+  at::ScalarType dtype = at::ScalarType::Float;  // of an undefined value: what it would have
 };
 
 }  // namespace fsdp_cts::sdk

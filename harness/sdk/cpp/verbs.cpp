@@ -36,7 +36,7 @@ void Verbs::act(const Json& step) {
     return operations_.set_buffer(model(step), step.at("name"), dtype_from_name(step.at("dtype").get<std::string>()));
   }
   if (verb == "state_dict") return state_dict(step);
-  if (verb == "load_state_dict") return operations_.load_state_dict(model(step), in_.state_dicts_.at(step.at("from")));
+  if (verb == "load_state_dict") return operations_.load_state_dict(model(step), in_.state_dicts_.at(step.at("from")).second);
   if (verb == "zero_parameters") return operations_.zero_parameters(model(step));
   if (verb == "clip_grad_norm") {
     in_.registers_[step.value("into", "norm")] = {
@@ -78,14 +78,11 @@ void Verbs::zero_grad(const Json& step) {
 }
 
 Tensors Verbs::value(const std::string& name) {
+  if (const auto found = in_.registers_.find(name); found != in_.registers_.end()) return found->second;
   if (std::optional<at::Tensor> tensor = in_.context_.data.find("inputs/" + name)) {
     return {tensor->to(operations_.device())};
   }
-  const auto found = in_.registers_.find(name);
-  if (found == in_.registers_.end()) {
-    throw std::invalid_argument("\"" + name + "\" is neither an input of the data file nor a register");
-  }
-  return found->second;
+  throw std::invalid_argument("\"" + name + "\" is neither a register nor an input of the data file");
 }
 
 at::Tensor Verbs::one(const std::string& name) { return value(name).at(0); }
@@ -127,22 +124,26 @@ void Verbs::loss(const Json& step) {
     throw std::invalid_argument("no loss is called \"" + kind + "\"; there are sum, dot, mse, cross_entropy");
   }
   in_.registers_[step.value("into", "loss")] = {result};
+  std::this_thread::sleep_for(in_.delay_after_loss_);
 }
 
-// A tensor shaped like `like`, every dimension `grow` larger; filled, or the part of a data tensor that lies where `like` lies.
+// A tensor shaped like `like`, every dimension `grow` larger and filled; or the part of a data tensor that lies where `like` lies;
+// or, when the step names no values, a copy.
 at::Tensor Verbs::replacement(const Json& step, const at::Tensor& like) {
-  std::vector<std::int64_t> shape = like.sizes().vec();
-  for (std::int64_t& size : shape) size += step.value("grow", 0);
-  if (!step.contains("from") || step.at("from").is_null()) {
+  const auto given = [&step](const char* key) { return step.contains(key) && !step.at(key).is_null(); };
+  if (given("fill")) {
+    std::vector<std::int64_t> shape = like.sizes().vec();
+    for (std::int64_t& size : shape) size += step.value("grow", 0);
     return at::full(shape, step.at("fill").get<double>(), like.options().requires_grad(false));
   }
+  if (!given("from")) return like.detach().clone();
   const std::string name = step.at("parameter");
   const at::Tensor global = one(step.at("from")).flatten();
   for (const Parameter& parameter : operations_.parameters(model(step))) {
     if (parameter.name != name) continue;
     std::vector<at::Tensor> parts{global.narrow(0, 0, 0)};
     for (const Extent& extent : parameter.placement.extents) parts.push_back(global.narrow(0, extent.offset, extent.length));
-    return at::cat(parts).view(shape).to(like.scalar_type());
+    return at::cat(parts).view(like.sizes()).to(like.scalar_type());
   }
   throw std::invalid_argument("no parameter is called \"" + name + "\"");
 }
@@ -186,14 +187,17 @@ void Verbs::leave(const Json&) {
 }
 
 void Verbs::state_dict(const Json& step) {
-  in_.state_dicts_[step.at("as")] = operations_.state_dict(model(step), step.value("kind", "full"));
+  Model& of = model(step);
+  in_.state_dicts_[step.at("as")] = {of.instance, operations_.state_dict(of, step.value("kind", "full"))};
 }
 
 void Verbs::delay(const Json& step) {
   const std::chrono::milliseconds duration(step.at("milliseconds").get<int>());
   const std::string at = step.value("at", "now");
-  if (at == "now" || at == "after_loss") {
+  if (at == "now") {
     std::this_thread::sleep_for(duration);
+  } else if (at == "after_loss") {
+    in_.delay_after_loss_ = duration;
   } else {
     operations_.delay(duration, at);
   }
