@@ -1,5 +1,6 @@
-// Host costs of the library without a network: packing and unpacking of flat buffers, and what a unit and a further parameter add to a step.
-// The group is one process that plays rank 0 of two: a gather copies, a reduction takes its own slice.
+// Host costs of the library without a network: packing and unpacking of flat buffers, and what a unit and a
+// further parameter add to a step. The group is one process that plays rank 0 of two: a gather copies, a
+// reduction takes its own slice.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
@@ -24,13 +25,20 @@ class Loopback : public fsdp::Communicator {
     out.narrow(0, in.numel(), in.numel()).copy_(in);
     return std::make_unique<Done>();
   }
-  fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction, const fsdp::CallSite&) override {
+  fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction,
+                               const fsdp::CallSite&) override {
     out.copy_(in.narrow(0, 0, out.numel()));
     return std::make_unique<Done>();
   }
-  fsdp::WorkPtr all_reduce(at::Tensor, fsdp::Reduction, const fsdp::CallSite&) override { return std::make_unique<Done>(); }
-  fsdp::WorkPtr broadcast(at::Tensor, std::int64_t, const fsdp::CallSite&) override { return std::make_unique<Done>(); }
-  std::shared_ptr<Communicator> subgroup(const std::vector<std::int64_t>&) override { return std::make_shared<Loopback>(); }
+  fsdp::WorkPtr all_reduce(at::Tensor, fsdp::Reduction, const fsdp::CallSite&) override {
+    return std::make_unique<Done>();
+  }
+  fsdp::WorkPtr broadcast(at::Tensor, std::int64_t, const fsdp::CallSite&) override {
+    return std::make_unique<Done>();
+  }
+  std::shared_ptr<Communicator> subgroup(const std::vector<std::int64_t>&) override {
+    return std::make_shared<Loopback>();
+  }
 
  private:
   std::vector<std::int64_t> ranks_ = {0, 1};
@@ -40,7 +48,8 @@ class Loopback : public fsdp::Communicator {
 class AdderImpl : public torch::nn::Module {
  public:
   explicit AdderImpl(std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) terms_.push_back(register_parameter("term" + std::to_string(i), at::zeros({16})));
+    for (std::int64_t i = 0; i < count; ++i)
+      terms_.push_back(register_parameter("term" + std::to_string(i), at::zeros({16})));
   }
   at::Tensor forward(at::Tensor x) {
     for (const at::Tensor& term : terms_) x = x + term;
@@ -55,7 +64,8 @@ FSDP_HOOKED_MODULE(Adder, AdderImpl);
 class ChainImpl : public torch::nn::Module {
  public:
   ChainImpl(std::int64_t units, std::int64_t parameters) {
-    for (std::int64_t i = 0; i < units; ++i) adders.push_back(register_module(std::to_string(i), Adder(parameters)));
+    for (std::int64_t i = 0; i < units; ++i)
+      adders.push_back(register_module(std::to_string(i), Adder(parameters)));
   }
   at::Tensor forward(at::Tensor x) {
     for (Adder& adder : adders) x = adder(x);
@@ -80,12 +90,23 @@ void step(benchmark::State& state, bool sharded) {
     optimizer.step();
   }
   state.counters["per_unit"] =
-      benchmark::Counter(static_cast<double>(state.range(0)), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+      benchmark::Counter(static_cast<double>(state.range(0)),
+                         benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
-void plain_step(benchmark::State& state) { step(state, false); }
-void sharded_step(benchmark::State& state) { step(state, true); }
-BENCHMARK(plain_step)->ArgNames({"units", "parameters"})->ArgsProduct({{8, 64}, {1, 9}})->Unit(benchmark::kMicrosecond);
-BENCHMARK(sharded_step)->ArgNames({"units", "parameters"})->ArgsProduct({{8, 64}, {1, 9}})->Unit(benchmark::kMicrosecond);
+void plain_step(benchmark::State& state) {
+  step(state, false);
+}
+void sharded_step(benchmark::State& state) {
+  step(state, true);
+}
+BENCHMARK(plain_step)
+    ->ArgNames({"units", "parameters"})
+    ->ArgsProduct({{8, 64}, {1, 9}})
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(sharded_step)
+    ->ArgNames({"units", "parameters"})
+    ->ArgsProduct({{8, 64}, {1, 9}})
+    ->Unit(benchmark::kMicrosecond);
 
 // A unit of `parameters` square matrices over two ranks, as fsdp::Slot describes it to the copying rules.
 struct Buffers {
@@ -127,7 +148,12 @@ void reduce_copy_in(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * buffers.bytes);
 }
 #define FSDP_CTS_COPY_BENCHMARK(function) \
-  BENCHMARK(function)->ArgNames({"parameters", "width"})->Args({2, 16})->Args({16, 16})->Args({2, 1024})->Unit(benchmark::kMicrosecond)
+  BENCHMARK(function)                     \
+      ->ArgNames({"parameters", "width"}) \
+      ->Args({2, 16})                     \
+      ->Args({16, 16})                    \
+      ->Args({2, 1024})                   \
+      ->Unit(benchmark::kMicrosecond)
 FSDP_CTS_COPY_BENCHMARK(gather_copy_in);
 FSDP_CTS_COPY_BENCHMARK(gather_copy_out);
 FSDP_CTS_COPY_BENCHMARK(reduce_copy_in);

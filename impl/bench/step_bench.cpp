@@ -1,9 +1,11 @@
-// One rank of the C++ side of the step benchmark. A request {"model": "tiny8", "what": "fsdp2", "steps": 20} on stdin is answered by
+// One rank of the C++ side of the step benchmark. A request {"model": "tiny8", "what": "fsdp2", "steps": 20}
+// on stdin is answered by
 // {"ms": [...], "loss": "0x1.8p-1"} on stdout; `what` is
 //   fsdp2    the C++ FSDP2 library on Gloo
 //   plain    the same model unsharded; the ranks do not talk
 //   replay   the collectives that one fsdp2 step issued, in order, each waited for, no computation
-// Models stay built between requests, and the process sleeps while it waits, so that programs can be measured in turns.
+// Models stay built between requests, and the process sleeps while it waits, so that programs can be measured
+// in turns.
 //
 //   RANK=0 WORLD_SIZE=2 FSDP_BENCH_RENDEZVOUS=/tmp/store fsdp_step_bench     (and RANK=1 beside it)
 #include <ATen/ATen.h>
@@ -35,7 +37,8 @@ class Variant {
 class Training : public Variant {
  public:
   explicit Training(Workload work)
-      : work_(std::move(work)), optimizer_(work_.model->parameters(), torch::optim::SGDOptions(learning_rate)) {}
+      : work_(std::move(work)),
+        optimizer_(work_.model->parameters(), torch::optim::SGDOptions(learning_rate)) {}
   at::Tensor step() override {
     optimizer_.zero_grad();
     at::Tensor loss = work_.loss();
@@ -64,22 +67,28 @@ class Replay : public Variant {
     for (const fsdp::CollectiveEvent& event : events_) {
       const at::Tensor large = at::ones({std::max(event.in_numel, event.out_numel)}, event.dtype);
       const std::int64_t small = std::min(event.in_numel, event.out_numel);
-      buffers_.push_back({large, event.kind == fsdp::CollectiveKind::all_gather ? large.narrow(0, world_->rank() * small, small)
-                                                                               : at::empty({small}, event.dtype)});
+      buffers_.push_back({large, event.kind == fsdp::CollectiveKind::all_gather
+                                     ? large.narrow(0, world_->rank() * small, small)
+                                     : at::empty({small}, event.dtype)});
     }
   }
   at::Tensor step() override {
-    for (std::size_t i = 0; i < events_.size(); ++i) issue(events_[i], buffers_[i].first, buffers_[i].second)->wait();
+    for (std::size_t i = 0; i < events_.size(); ++i)
+      issue(events_[i], buffers_[i].first, buffers_[i].second)->wait();
     return {};
   }
 
  private:
   fsdp::WorkPtr issue(const fsdp::CollectiveEvent& event, const at::Tensor& large, const at::Tensor& small) {
     switch (event.kind) {
-      case fsdp::CollectiveKind::all_gather: return world_->all_gather(large, small, {});
-      case fsdp::CollectiveKind::reduce_scatter: return world_->reduce_scatter(small, large, event.reduction, {});
-      case fsdp::CollectiveKind::all_reduce: return world_->all_reduce(large, event.reduction, {});
-      case fsdp::CollectiveKind::broadcast: return world_->broadcast(large, 0, {});
+      case fsdp::CollectiveKind::all_gather:
+        return world_->all_gather(large, small, {});
+      case fsdp::CollectiveKind::reduce_scatter:
+        return world_->reduce_scatter(small, large, event.reduction, {});
+      case fsdp::CollectiveKind::all_reduce:
+        return world_->all_reduce(large, event.reduction, {});
+      case fsdp::CollectiveKind::broadcast:
+        return world_->broadcast(large, 0, {});
     }
     return nullptr;
   }
@@ -89,7 +98,8 @@ class Replay : public Variant {
   std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
 };
 
-std::vector<fsdp::CollectiveEvent> events_of_one_step(const std::string& model, int rank, const std::shared_ptr<fsdp::Communicator>& world) {
+std::vector<fsdp::CollectiveEvent> events_of_one_step(const std::string& model, int rank,
+                                                      const std::shared_ptr<fsdp::Communicator>& world) {
   const auto trace = std::make_shared<fsdp::Trace>();
   Training training(sharded(make_workload(model, rank), fsdp::recording(world, trace)));
   training.step();  // the first step may do more than the others
@@ -118,7 +128,8 @@ nlohmann::json answer(Variant& variant, int steps) {
   for (int i = 0; i < steps; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     loss = variant.step();
-    milliseconds.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+    milliseconds.push_back(
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
   }
   nlohmann::json result = {{"ms", milliseconds}};
   if (loss.defined()) result["loss"] = hexadecimal(loss.item<double>());
@@ -128,7 +139,9 @@ nlohmann::json answer(Variant& variant, int steps) {
 void serve() {
   at::set_num_threads(1);
   const char* store = std::getenv("FSDP_BENCH_RENDEZVOUS");
-  if (store == nullptr) throw std::runtime_error("set RANK, WORLD_SIZE and FSDP_BENCH_RENDEZVOUS (a fresh path that all ranks see); see ci/bench");
+  if (store == nullptr)
+    throw std::runtime_error(
+        "set RANK, WORLD_SIZE and FSDP_BENCH_RENDEZVOUS (a fresh path that all ranks see); see ci/bench");
   const fsdp::GlooOptions options = fsdp::gloo_options_from_environment(store);
   const std::shared_ptr<fsdp::Communicator> world = fsdp::make_gloo_communicator(options);
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Variant>> variants;

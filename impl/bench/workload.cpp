@@ -16,7 +16,8 @@
 namespace fsdp_cts::bench {
 namespace {
 
-constexpr std::int64_t width = 384, layers = 6, heads = 6, vocabulary = 2048, sequence = 128, batch = 2;  // of the decoder
+constexpr std::int64_t width = 384, layers = 6, heads = 6, vocabulary = 2048, sequence = 128,
+                       batch = 2;  // of the decoder
 
 FSDP_HOOKED_MODULE(HookedLinear, torch::nn::LinearImpl);
 
@@ -25,7 +26,8 @@ class StackImpl : public torch::nn::Module {
  public:
   StackImpl(std::int64_t depth, std::int64_t features, bool relu) : relu_(relu) {
     for (std::int64_t i = 0; i < depth; ++i) {
-      layers_.push_back(register_module(std::to_string(i), HookedLinear(torch::nn::LinearOptions(features, features))));
+      layers_.push_back(
+          register_module(std::to_string(i), HookedLinear(torch::nn::LinearOptions(features, features))));
     }
   }
   at::Tensor forward(at::Tensor x) {
@@ -44,16 +46,19 @@ class BlockImpl : public torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
     std::vector<at::Tensor> parts = qkv->forward(norm1->forward(x)).chunk(3, -1);
     for (at::Tensor& part : parts) part = part.view({batch, sequence, heads, -1}).transpose(1, 2);
-    const at::Tensor attended = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true);
+    const at::Tensor attended =
+        at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true);
     x = x + projection->forward(attended.transpose(1, 2).reshape(x.sizes()));
     return x + down->forward(at::gelu(up->forward(norm2->forward(x))));
   }
 
  private:
-  torch::nn::LayerNorm norm1 = register_module("norm1", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
+  torch::nn::LayerNorm norm1 =
+      register_module("norm1", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
   torch::nn::Linear qkv = register_module("qkv", torch::nn::Linear(width, 3 * width));
   torch::nn::Linear projection = register_module("projection", torch::nn::Linear(width, width));
-  torch::nn::LayerNorm norm2 = register_module("norm2", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
+  torch::nn::LayerNorm norm2 =
+      register_module("norm2", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
   torch::nn::Linear up = register_module("up", torch::nn::Linear(width, 4 * width));
   torch::nn::Linear down = register_module("down", torch::nn::Linear(4 * width, width));
 };
@@ -62,9 +67,11 @@ FSDP_HOOKED_MODULE(Block, BlockImpl);
 class DecoderImpl : public torch::nn::Module {
  public:
   DecoderImpl() {
-    for (std::int64_t i = 0; i < layers; ++i) blocks_.push_back(register_module("block" + std::to_string(i), Block()));
+    for (std::int64_t i = 0; i < layers; ++i)
+      blocks_.push_back(register_module("block" + std::to_string(i), Block()));
     norm_ = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
-    head_ = register_module("head", torch::nn::Linear(torch::nn::LinearOptions(width, vocabulary).bias(false)));
+    head_ =
+        register_module("head", torch::nn::Linear(torch::nn::LinearOptions(width, vocabulary).bias(false)));
   }
   at::Tensor forward(at::Tensor ids) {
     at::Tensor x = tokens_->forward(ids) + positions_->forward(at::arange(sequence));
@@ -93,18 +100,21 @@ at::Tensor uniform(at::IntArrayRef shape, std::uint32_t stream, double scale) {
   at::Tensor result = at::empty(shape, at::kFloat);
   float* values = result.data_ptr<float>();
   for (std::int64_t i = 0; i < result.numel(); ++i) {
-    values[i] = static_cast<float>((hashed(static_cast<std::uint32_t>(i), stream) / 2147483648.0 - 1.0) * scale);
+    values[i] =
+        static_cast<float>((hashed(static_cast<std::uint32_t>(i), stream) / 2147483648.0 - 1.0) * scale);
   }
   return result;
 }
 
 at::Tensor token_ids(std::uint32_t stream) {
   at::Tensor ids = at::empty({batch, sequence}, at::kLong);
-  for (std::int64_t i = 0; i < ids.numel(); ++i) ids.data_ptr<std::int64_t>()[i] = hashed(static_cast<std::uint32_t>(i), stream) % vocabulary;
+  for (std::int64_t i = 0; i < ids.numel(); ++i)
+    ids.data_ptr<std::int64_t>()[i] = hashed(static_cast<std::uint32_t>(i), stream) % vocabulary;
   return ids;
 }
 
-// Matrices keep the variance of their input; vectors keep the constants their layers start with, except linear biases.
+// Matrices keep the variance of their input; vectors keep the constants their layers start with, except
+// linear biases.
 void fill(torch::nn::Module& model) {
   c10::AutoGradMode no_grad(false);
   std::uint32_t stream = 0;
@@ -119,11 +129,13 @@ void fill(torch::nn::Module& model) {
   }
 }
 
-Workload stack_workload(std::int64_t depth, std::int64_t root_layers, std::int64_t features, bool relu, std::int64_t rows, int rank) {
+Workload stack_workload(std::int64_t depth, std::int64_t root_layers, std::int64_t features, bool relu,
+                        std::int64_t rows, int rank) {
   Stack stack(depth + root_layers, features, relu);
   fill(*stack);
   const at::Tensor input = uniform({rows, features}, 1000 + static_cast<std::uint32_t>(rank), 1.0);
-  Workload work{stack.ptr(), stack->children(), [stack, input]() mutable { return stack(input).square().mean(); }};
+  Workload work{stack.ptr(), stack->children(),
+                [stack, input]() mutable { return stack(input).square().mean(); }};
   work.units.resize(static_cast<std::size_t>(depth));
   return work;
 }
@@ -131,7 +143,8 @@ Workload stack_workload(std::int64_t depth, std::int64_t root_layers, std::int64
 Workload decoder_workload(int rank) {
   Decoder decoder;
   fill(*decoder);
-  const at::Tensor ids = token_ids(1000 + static_cast<std::uint32_t>(rank)), targets = token_ids(2000 + static_cast<std::uint32_t>(rank));
+  const at::Tensor ids = token_ids(1000 + static_cast<std::uint32_t>(rank)),
+                   targets = token_ids(2000 + static_cast<std::uint32_t>(rank));
   Workload work{decoder.ptr(), {}, [decoder, ids, targets]() mutable {
                   return torch::nn::functional::cross_entropy(decoder(ids).flatten(0, 1), targets.flatten());
                 }};

@@ -1,5 +1,6 @@
-// The models and data of the step benchmark, as golden/bench/workload.py has them: same layers, same order, same numbers. Values come
-// from an integer hash and not from a random generator, so that two languages start from the same bits.
+// The models and data of the step benchmark, as golden/bench/workload.py has them: same layers, same order,
+// same numbers. Values come from an integer hash and not from a random generator, so that two languages start
+// from the same bits.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -20,8 +21,8 @@ struct Workload {
   std::function<at::Tensor()> loss;  // of one forward
 };
 
-// "tiny8", "tiny64": 8 or 64 Linear(16,16) units and one more layer in the root. "mlp": four Linear(1024,1024), batch 64.
-// "decoder": 12.3 M parameters. Throws std::invalid_argument for another name.
+// "tiny8", "tiny64": 8 or 64 Linear(16,16) units and one more layer in the root. "mlp": four
+// Linear(1024,1024), batch 64. "decoder": 12.3 M parameters. Throws std::invalid_argument for another name.
 Workload make_workload(const std::string& name, int rank);
 
 }  // namespace fsdp_cts::bench

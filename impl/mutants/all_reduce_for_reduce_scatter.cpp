@@ -22,7 +22,8 @@ class SlicedAfterwards : public fsdp::Work {
 class AllReduceForReduceScatter : public PassingOn {
  public:
   using PassingOn::PassingOn;
-  fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction, const fsdp::CallSite& site) override {
+  fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction,
+                               const fsdp::CallSite& site) override {
     const at::Tensor slice = in.narrow(0, rank() * out.numel(), out.numel());
     return std::make_unique<SlicedAfterwards>(all_reduce(in, reduction, site), out, slice);
   }
@@ -31,8 +32,13 @@ class AllReduceForReduceScatter : public PassingOn {
 }  // namespace
 
 Mutant all_reduce_for_reduce_scatter() {
-  return {"all_reduce_for_reduce_scatter", Group::volume_and_order, "Gradients are all-reduced whole and then cut: the right values at twice the volume.",
-          "fail", "collective_count", "no reduce-scatter in the trace", seams_with_communicator<AllReduceForReduceScatter>};
+  return {"all_reduce_for_reduce_scatter",
+          Group::volume_and_order,
+          "Gradients are all-reduced whole and then cut: the right values at twice the volume.",
+          "fail",
+          "collective_count",
+          "no reduce-scatter in the trace",
+          seams_with_communicator<AllReduceForReduceScatter>};
 }
 
 }  // namespace fsdp_cts::mutants

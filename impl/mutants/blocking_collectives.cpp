@@ -19,7 +19,8 @@ class BlockingCollectives : public PassingOn {
   fsdp::WorkPtr all_gather(at::Tensor out, at::Tensor in, const fsdp::CallSite& site) override {
     return finished(PassingOn::all_gather(std::move(out), std::move(in), site));
   }
-  fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction, const fsdp::CallSite& site) override {
+  fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction,
+                               const fsdp::CallSite& site) override {
     return finished(PassingOn::reduce_scatter(std::move(out), std::move(in), reduction, site));
   }
 };
@@ -27,7 +28,12 @@ class BlockingCollectives : public PassingOn {
 }  // namespace
 
 Mutant blocking_collectives() {
-  return {"blocking_collectives", Group::correct_variant, "Every collective is over before the host goes on.", "pass", "", "",
+  return {"blocking_collectives",
+          Group::correct_variant,
+          "Every collective is over before the host goes on.",
+          "pass",
+          "",
+          "",
           seams_with_communicator<BlockingCollectives>};
 }
 

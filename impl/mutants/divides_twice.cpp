@@ -15,8 +15,13 @@ class DividesTwice : public fsdp::ReduceRule {
 }  // namespace
 
 Mutant divides_twice() {
-  return {"divides_twice", Group::reduction, "The mean over the ranks is divided by their number once more.", "fail", "value",
-          "every gradient is as many times too small as there are ranks", seams_with<&fsdp::Seams::reduce, DividesTwice>};
+  return {"divides_twice",
+          Group::reduction,
+          "The mean over the ranks is divided by their number once more.",
+          "fail",
+          "value",
+          "every gradient is as many times too small as there are ranks",
+          seams_with<&fsdp::Seams::reduce, DividesTwice>};
 }
 
 }  // namespace fsdp_cts::mutants

@@ -15,8 +15,8 @@ class ExtraGather : public PassingOn {
 }  // namespace
 
 Mutant extra_gather() {
-  return {"extra_gather", Group::volume_and_order, "Every gather is done twice.", "fail", "collective_count",
-          "twice as many gathers as units", seams_with_communicator<ExtraGather>};
+  return {"extra_gather",     Group::volume_and_order,          "Every gather is done twice.",       "fail",
+          "collective_count", "twice as many gathers as units", seams_with_communicator<ExtraGather>};
 }
 
 }  // namespace fsdp_cts::mutants

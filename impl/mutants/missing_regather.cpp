@@ -24,8 +24,12 @@ class MissingRegather : public PassingOn {
 }  // namespace
 
 Mutant missing_regather() {
-  return {"missing_regather", Group::gather, "After a reshard in forward, backward computes without gathering again.", "fail",
-          "value", "gradients below the top unit are zero, and no gather stands in the backward's trace",
+  return {"missing_regather",
+          Group::gather,
+          "After a reshard in forward, backward computes without gathering again.",
+          "fail",
+          "value",
+          "gradients below the top unit are zero, and no gather stands in the backward's trace",
           seams_with_communicator<MissingRegather>};
 }
 

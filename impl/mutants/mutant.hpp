@@ -1,5 +1,6 @@
-// Faulty implementations, each the C++ FSDP2 library with one rule replaced at a seam (fsdp/seams.hpp). The suite must convict every one,
-// and acquit the correct variants among them: an implementation may differ in how it works, not in what it does.
+// Faulty implementations, each the C++ FSDP2 library with one rule replaced at a seam (fsdp/seams.hpp). The
+// suite must convict every one, and acquit the correct variants among them: an implementation may differ in
+// how it works, not in what it does.
 //
 // A new one is a file of its own with a function of its id's name, and a line in registry.cpp.
 #pragma once
@@ -13,7 +14,15 @@
 
 namespace fsdp_cts::mutants {
 
-enum class Group { correct_variant, reduction, sharding, gather, resharding, volume_and_order, mixed_precision };
+enum class Group {
+  correct_variant,
+  reduction,
+  sharding,
+  gather,
+  resharding,
+  volume_and_order,
+  mixed_precision
+};
 std::string group_name(Group group);
 
 struct Mutant {
@@ -47,16 +56,20 @@ class PassingOn : public fsdp::Communicator {
   fsdp::WorkPtr all_gather(at::Tensor out, at::Tensor in, const fsdp::CallSite& site) override {
     return inner_->all_gather(std::move(out), std::move(in), site);
   }
-  fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction, const fsdp::CallSite& site) override {
+  fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction,
+                               const fsdp::CallSite& site) override {
     return inner_->reduce_scatter(std::move(out), std::move(in), reduction, site);
   }
-  fsdp::WorkPtr all_reduce(at::Tensor tensor, fsdp::Reduction reduction, const fsdp::CallSite& site) override {
+  fsdp::WorkPtr all_reduce(at::Tensor tensor, fsdp::Reduction reduction,
+                           const fsdp::CallSite& site) override {
     return inner_->all_reduce(std::move(tensor), reduction, site);
   }
   fsdp::WorkPtr broadcast(at::Tensor tensor, std::int64_t root, const fsdp::CallSite& site) override {
     return inner_->broadcast(std::move(tensor), root, site);
   }
-  std::shared_ptr<fsdp::Communicator> subgroup(const std::vector<std::int64_t>& ranks) override { return inner_->subgroup(ranks); }
+  std::shared_ptr<fsdp::Communicator> subgroup(const std::vector<std::int64_t>& ranks) override {
+    return inner_->subgroup(ranks);
+  }
 
  protected:
   const std::shared_ptr<fsdp::Communicator> inner_;
@@ -65,7 +78,9 @@ class PassingOn : public fsdp::Communicator {
 template <class Faulty>
 fsdp::Seams seams_with_communicator() {
   fsdp::Seams seams;
-  seams.communicator = [](std::shared_ptr<fsdp::Communicator> inner) { return std::make_shared<Faulty>(std::move(inner)); };
+  seams.communicator = [](std::shared_ptr<fsdp::Communicator> inner) {
+    return std::make_shared<Faulty>(std::move(inner));
+  };
   return seams;
 }
 

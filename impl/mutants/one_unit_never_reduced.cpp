@@ -13,8 +13,13 @@ class OneUnitNeverReduced : public fsdp::ReduceRule {
 }  // namespace
 
 Mutant one_unit_never_reduced() {
-  return {"one_unit_never_reduced", Group::reduction, "The last unit of the backward, the first of the model, is never reduced.", "fail",
-          "collective_count", "one reduce-scatter less than there are units", seams_with<&fsdp::Seams::reduce, OneUnitNeverReduced>};
+  return {"one_unit_never_reduced",
+          Group::reduction,
+          "The last unit of the backward, the first of the model, is never reduced.",
+          "fail",
+          "collective_count",
+          "one reduce-scatter less than there are units",
+          seams_with<&fsdp::Seams::reduce, OneUnitNeverReduced>};
 }
 
 }  // namespace fsdp_cts::mutants

@@ -17,8 +17,13 @@ class PartialCopyOut : public fsdp::GatherRule {
 }  // namespace
 
 Mutant partial_copy_out() {
-  return {"partial_copy_out", Group::gather, "The last element of a unit's first parameter is not copied out of the gathered buffer.", "fail",
-          "value", "the loss differs at the first step", seams_with<&fsdp::Seams::gather, PartialCopyOut>};
+  return {"partial_copy_out",
+          Group::gather,
+          "The last element of a unit's first parameter is not copied out of the gathered buffer.",
+          "fail",
+          "value",
+          "the loss differs at the first step",
+          seams_with<&fsdp::Seams::gather, PartialCopyOut>};
 }
 
 }  // namespace fsdp_cts::mutants

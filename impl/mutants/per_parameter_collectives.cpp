@@ -13,8 +13,8 @@ struct Boundaries {
 class NotesBoundaries : public fsdp::GatherRule {
  public:
   explicit NotesBoundaries(std::shared_ptr<Boundaries> boundaries) : boundaries_(std::move(boundaries)) {}
-  void copy_in(const fsdp::UnitContext& unit, const std::vector<fsdp::Slot>& slots, const std::vector<at::Tensor>& pieces,
-               const at::Tensor& input) const override {
+  void copy_in(const fsdp::UnitContext& unit, const std::vector<fsdp::Slot>& slots,
+               const std::vector<at::Tensor>& pieces, const at::Tensor& input) const override {
     boundaries_->slots = slots;
     fsdp::GatherRule::copy_in(unit, slots, pieces, input);
   }
@@ -43,7 +43,8 @@ class PerParameter : public PassingOn {
       const at::Tensor own = in.narrow(0, slot.offset, slot.numel).clone();
       const at::Tensor gathered = at::empty({size() * slot.numel}, own.options());
       all->parts.push_back(PassingOn::all_gather(gathered, own, site));
-      all->copies.emplace_back(out.view({size(), -1}).narrow(1, slot.offset, slot.numel), gathered.view({size(), -1}));
+      all->copies.emplace_back(out.view({size(), -1}).narrow(1, slot.offset, slot.numel),
+                               gathered.view({size(), -1}));
     }
     return all;
   }
@@ -65,8 +66,13 @@ fsdp::Seams per_parameter_seams() {
 }  // namespace
 
 Mutant per_parameter_collectives() {
-  return {"per_parameter_collectives", Group::volume_and_order, "Every parameter of a unit is gathered by a collective of its own.", "fail",
-          "collective_count", "as many gathers as parameters, not as units", per_parameter_seams};
+  return {"per_parameter_collectives",
+          Group::volume_and_order,
+          "Every parameter of a unit is gathered by a collective of its own.",
+          "fail",
+          "collective_count",
+          "as many gathers as parameters, not as units",
+          per_parameter_seams};
 }
 
 }  // namespace fsdp_cts::mutants

@@ -15,8 +15,13 @@ class RoundsTwice : public fsdp::AccumulateRule {
 }  // namespace
 
 Mutant rounds_twice() {
-  return {"rounds_twice", Group::mixed_precision, "The reduced gradient passes through bf16 once more on its way to the parameter.", "fail",
-          "value", "gradients reduced in fp32 lack their low bits", seams_with<&fsdp::Seams::accumulate, RoundsTwice>};
+  return {"rounds_twice",
+          Group::mixed_precision,
+          "The reduced gradient passes through bf16 once more on its way to the parameter.",
+          "fail",
+          "value",
+          "gradients reduced in fp32 lack their low bits",
+          seams_with<&fsdp::Seams::accumulate, RoundsTwice>};
 }
 
 }  // namespace fsdp_cts::mutants

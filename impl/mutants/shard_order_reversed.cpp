@@ -13,7 +13,11 @@ class ShardOrderReversed : public fsdp::ShardRule {
 }  // namespace
 
 Mutant shard_order_reversed() {
-  return {"shard_order_reversed", Group::sharding, "The last rank holds the first rows.", "fail", "layout",
+  return {"shard_order_reversed",
+          Group::sharding,
+          "The last rank holds the first rows.",
+          "fail",
+          "layout",
           "rank 0 holds the last piece, and what is gathered stands in the wrong order",
           seams_with<&fsdp::Seams::shard, ShardOrderReversed>};
 }

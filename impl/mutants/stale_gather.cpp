@@ -9,8 +9,8 @@ namespace {
 
 class StaleGather : public fsdp::GatherRule {
  public:
-  void copy_in(const fsdp::UnitContext& unit, const std::vector<fsdp::Slot>& slots, const std::vector<at::Tensor>& pieces,
-               const at::Tensor& input) const override {
+  void copy_in(const fsdp::UnitContext& unit, const std::vector<fsdp::Slot>& slots,
+               const std::vector<at::Tensor>& pieces, const at::Tensor& input) const override {
     std::vector<at::Tensor> current;
     for (const at::Tensor& piece : pieces) current.push_back(piece.detach().clone());
     const auto [kept, first] = previous_.try_emplace(unit.name, current);
@@ -25,8 +25,13 @@ class StaleGather : public fsdp::GatherRule {
 }  // namespace
 
 Mutant stale_gather() {
-  return {"stale_gather", Group::gather, "A gather sends the shard as it was at the gather before.", "fail", "value",
-          "from the second step on the loss is that of parameters one step old", seams_with<&fsdp::Seams::gather, StaleGather>};
+  return {"stale_gather",
+          Group::gather,
+          "A gather sends the shard as it was at the gather before.",
+          "fail",
+          "value",
+          "from the second step on the loss is that of parameters one step old",
+          seams_with<&fsdp::Seams::gather, StaleGather>};
 }
 
 }  // namespace fsdp_cts::mutants

@@ -36,38 +36,52 @@ bool hook_sdk_module(torch::nn::Module& module, const fsdp::ForwardHooks& hooks)
 
 sdk::Placement placement_of(const fsdp::ShardLayout& layout) {
   sdk::Placement placement{layout.global_shape, true, {}, 0};
-  for (const fsdp::ShardPiece& piece : layout.pieces()) placement.extents.push_back({piece.offset, piece.length});
+  for (const fsdp::ShardPiece& piece : layout.pieces())
+    placement.extents.push_back({piece.offset, piece.length});
   return placement;
 }
 
 const char* name_of(fsdp::CollectiveKind kind) {
   switch (kind) {
-    case fsdp::CollectiveKind::all_gather: return "all_gather";
-    case fsdp::CollectiveKind::reduce_scatter: return "reduce_scatter";
-    case fsdp::CollectiveKind::all_reduce: return "all_reduce";
-    case fsdp::CollectiveKind::broadcast: return "broadcast";
+    case fsdp::CollectiveKind::all_gather:
+      return "all_gather";
+    case fsdp::CollectiveKind::reduce_scatter:
+      return "reduce_scatter";
+    case fsdp::CollectiveKind::all_reduce:
+      return "all_reduce";
+    case fsdp::CollectiveKind::broadcast:
+      return "broadcast";
   }
   return "other";
 }
 
 const char* name_of(fsdp::Phase phase) {
   switch (phase) {
-    case fsdp::Phase::init: return "init";
-    case fsdp::Phase::forward: return "forward";
-    case fsdp::Phase::backward: return "backward";
-    case fsdp::Phase::state_dict: return "state_dict";
-    case fsdp::Phase::other: return "other";
+    case fsdp::Phase::init:
+      return "init";
+    case fsdp::Phase::forward:
+      return "forward";
+    case fsdp::Phase::backward:
+      return "backward";
+    case fsdp::Phase::state_dict:
+      return "state_dict";
+    case fsdp::Phase::other:
+      return "other";
   }
   return "other";
 }
 
 std::optional<std::string> reduction_of(const fsdp::CollectiveEvent& event) {
-  if (event.kind != fsdp::CollectiveKind::reduce_scatter && event.kind != fsdp::CollectiveKind::all_reduce) return std::nullopt;
+  if (event.kind != fsdp::CollectiveKind::reduce_scatter && event.kind != fsdp::CollectiveKind::all_reduce)
+    return std::nullopt;
   switch (event.reduction.op) {
     case fsdp::ReduceOp::sum:
-    case fsdp::ReduceOp::premul_sum: return "sum";
-    case fsdp::ReduceOp::avg: return "avg";
-    case fsdp::ReduceOp::max: return "max";
+    case fsdp::ReduceOp::premul_sum:
+      return "sum";
+    case fsdp::ReduceOp::avg:
+      return "avg";
+    case fsdp::ReduceOp::max:
+      return "max";
   }
   return std::nullopt;
 }
@@ -87,11 +101,13 @@ std::optional<std::string> FullyShardOperations::unsupported(const sdk::Case& a_
     if (feature.starts_with("api:") && feature != "api:fully_shard") {
       return "this library has the fully_shard front door only, not " + feature.substr(4);
     }
-    if (feature == "scope:no_sync" || feature == "scope:summon") return feature.substr(6) + " belongs to the flat-parameter APIs";
+    if (feature == "scope:no_sync" || feature == "scope:summon")
+      return feature.substr(6) + " belongs to the flat-parameter APIs";
   }
   for (const sdk::Json& step : a_case.program) {
     const std::string at = step.value("at", "");
-    if (at.starts_with("before_")) return "delays " + at + " need hooks inside the library that its public headers do not offer";
+    if (at.starts_with("before_"))
+      return "delays " + at + " need hooks inside the library that its public headers do not offer";
   }
   return std::nullopt;
 }
@@ -104,7 +120,9 @@ void FullyShardOperations::rendezvous(const sdk::Case&) {
   fsdp::set_default_communicator(world_);
 }
 
-void FullyShardOperations::end_case() { drain_trace(); }
+void FullyShardOperations::end_case() {
+  drain_trace();
+}
 
 std::optional<sdk::ErrorReport> FullyShardOperations::describe(std::exception_ptr error) const {
   try {
@@ -134,7 +152,8 @@ void FullyShardOperations::materialize(sdk::Model& model) {
   fsdp::to_empty(*model.module, device());
   for (const fsdp::UnitParameter& parameter : fsdp::named_parameters(*model.module)) {
     at::Tensor value = context().data.get("parameters/" + model.instance + "/" + parameter.name);
-    if (parameter.layout) value = value.narrow(parameter.layout->dim, parameter.layout->start, parameter.layout->length);
+    if (parameter.layout)
+      value = value.narrow(parameter.layout->dim, parameter.layout->start, parameter.layout->length);
     at::Tensor(parameter.parameter).copy_(value);
   }
   for (auto& [name, buffer] : sdk::named_buffers(*model.module)) {
@@ -142,9 +161,11 @@ void FullyShardOperations::materialize(sdk::Model& model) {
   }
 }
 
-std::unique_ptr<sdk::Optimizer> FullyShardOperations::make_optimizer(sdk::Model& model, const sdk::Json& verb) {
+std::unique_ptr<sdk::Optimizer> FullyShardOperations::make_optimizer(sdk::Model& model,
+                                                                     const sdk::Json& verb) {
   std::vector<sdk::OptimizerParameter> parameters;
-  for (const auto& parameter : fsdp::named_parameters(*model.module)) parameters.push_back({parameter.name, parameter.parameter});
+  for (const auto& parameter : fsdp::named_parameters(*model.module))
+    parameters.push_back({parameter.name, parameter.parameter});
   return testee::make_optimizer(verb, parameters);
 }
 
@@ -153,12 +174,15 @@ void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
   fsdp::FSDPModule unit = fsdp::FSDPModule::of(*module_at(model, verb.value("module", "")));
   if (what == "unshard") return static_cast<void>(unit.unshard());
   if (what == "reshard") return unit.reshard();
-  if (what == "set_forward_prefetch") return unit.set_modules_to_forward_prefetch(modules_at(model, verb.at("targets")));
-  if (what == "set_backward_prefetch") return unit.set_modules_to_backward_prefetch(modules_at(model, verb.at("targets")));
+  if (what == "set_forward_prefetch")
+    return unit.set_modules_to_forward_prefetch(modules_at(model, verb.at("targets")));
+  if (what == "set_backward_prefetch")
+    return unit.set_modules_to_backward_prefetch(modules_at(model, verb.at("targets")));
   const sdk::Json& value = verb.at("value");
   if (what == "set_requires_gradient_sync") return unit.set_requires_gradient_sync(value);
   if (what == "set_requires_all_reduce") return unit.set_requires_all_reduce(value);
-  if (what == "set_reshard_after_forward") return unit.set_reshard_after_forward(reshard_after_forward_of(value));
+  if (what == "set_reshard_after_forward")
+    return unit.set_reshard_after_forward(reshard_after_forward_of(value));
   if (what == "set_reshard_after_backward") return unit.set_reshard_after_backward(value);
   if (what == "set_is_last_backward") return unit.set_is_last_backward(value);
   if (what == "set_gradient_divide_factor") return unit.set_gradient_divide_factor(value);
@@ -189,7 +213,8 @@ std::vector<sdk::Exposed> FullyShardOperations::full_parameters(sdk::Model& mode
   std::vector<sdk::Exposed> result;
   for (auto& [name, value] : fsdp::full_state_dict(*model.module)) {
     for (const fsdp::UnitParameter& parameter : fsdp::named_parameters(*model.module)) {
-      if (parameter.name == name) result.push_back({name, value, sdk::whole(value.sizes().vec()), parameter.parameter.requires_grad()});
+      if (parameter.name == name)
+        result.push_back({name, value, sdk::whole(value.sizes().vec()), parameter.parameter.requires_grad()});
     }
   }
   trace_->take();  // the observer's own gathers are nobody's collectives
@@ -199,11 +224,13 @@ std::vector<sdk::Exposed> FullyShardOperations::full_parameters(sdk::Model& mode
 sdk::StateDict FullyShardOperations::state_dict(sdk::Model& model, const std::string& kind) {
   sdk::StateDict result;
   if (kind == "full") {
-    for (auto& [name, value] : fsdp::full_state_dict(*model.module)) result.items.push_back({name, value, sdk::whole(value.sizes().vec())});
+    for (auto& [name, value] : fsdp::full_state_dict(*model.module))
+      result.items.push_back({name, value, sdk::whole(value.sizes().vec())});
     return result;
   }
   for (auto& [name, value] : fsdp::sharded_state_dict(*model.module)) {
-    const sdk::Placement placement = value.group ? placement_of(value.layout) : sdk::whole(value.local.sizes().vec());
+    const sdk::Placement placement =
+        value.group ? placement_of(value.layout) : sdk::whole(value.local.sizes().vec());
     result.items.push_back({name, value.local.detach().clone(), placement});
   }
   return result;
@@ -217,7 +244,8 @@ void FullyShardOperations::load_state_dict(sdk::Model& model, const sdk::StateDi
     for (const sdk::Exposed& item : state.items) full.emplace_back(item.name, item.value);
     return fsdp::load_full_state_dict(*model.module, full);
   }
-  fsdp::ShardedStateDict shards = fsdp::sharded_state_dict(*model.module);  // layouts are the model's, values the saved ones
+  fsdp::ShardedStateDict shards =
+      fsdp::sharded_state_dict(*model.module);  // layouts are the model's, values the saved ones
   for (auto& [name, shard] : shards) {
     for (const sdk::Exposed& item : state.items) {
       if (item.name == name) shard.local = item.value;
@@ -228,8 +256,9 @@ void FullyShardOperations::load_state_dict(sdk::Model& model, const sdk::StateDi
 
 void FullyShardOperations::note_collectives() {
   for (const fsdp::CollectiveEvent& event : trace_->take()) {
-    noted_.push_back({name_of(event.kind), name_of(event.site.phase), sdk::dtype_name(event.dtype), reduction_of(event), event.in_numel,
-                      event.out_numel, std::vector<int>(event.ranks.begin(), event.ranks.end()),
+    noted_.push_back({name_of(event.kind), name_of(event.site.phase), sdk::dtype_name(event.dtype),
+                      reduction_of(event), event.in_numel, event.out_numel,
+                      std::vector<int>(event.ranks.begin(), event.ranks.end()),
                       event.site.has_unit ? std::optional(event.site.unit) : std::nullopt});
   }
 }
@@ -244,7 +273,8 @@ std::vector<sdk::Unit> FullyShardOperations::units(sdk::Model& model) {
   for (auto& [name, unit] : fsdp::named_units(*model.module)) {
     sdk::Unit entry{name, model.module->child(name).class_name(), settings_of(unit), {}};
     const std::string prefix = name.empty() ? "" : name + ".";
-    for (const fsdp::UnitParameter& parameter : unit.parameters()) entry.parameters.push_back(prefix + parameter.name);
+    for (const fsdp::UnitParameter& parameter : unit.parameters())
+      entry.parameters.push_back(prefix + parameter.name);
     result.push_back(std::move(entry));
   }
   return result;
@@ -258,10 +288,14 @@ std::map<std::string, std::int64_t> FullyShardOperations::counters(sdk::Model& m
 std::string FullyShardOperations::training_state(sdk::Model& model) {
   for (auto& [name, unit] : fsdp::named_units(*model.module)) {
     switch (unit.training_state()) {
-      case fsdp::TrainingState::idle: break;
-      case fsdp::TrainingState::forward: return "forward";
-      case fsdp::TrainingState::pre_backward: return "pre_backward";
-      case fsdp::TrainingState::post_backward: return "post_backward";
+      case fsdp::TrainingState::idle:
+        break;
+      case fsdp::TrainingState::forward:
+        return "forward";
+      case fsdp::TrainingState::pre_backward:
+        return "pre_backward";
+      case fsdp::TrainingState::post_backward:
+        return "post_backward";
     }
   }
   return "idle";

@@ -15,7 +15,8 @@ namespace fsdp_cts::testee {
 struct Settings {
   std::string name = "fsdp-cpp";  // of the implementation, as `hello` says it
   std::string backend = "gloo";
-  std::function<fsdp::Seams()> seams;  // asked once per sharded instance: a faulty rule may keep state of its own
+  std::function<fsdp::Seams()>
+      seams;  // asked once per sharded instance: a faulty rule may keep state of its own
 };
 
 class FullyShardOperations : public sdk::Operations {
@@ -49,7 +50,7 @@ class FullyShardOperations : public sdk::Operations {
 
   Settings settings_;
   std::shared_ptr<fsdp::Trace> trace_ = std::make_shared<fsdp::Trace>();
-  std::vector<sdk::TraceEvent> noted_;  // taken from the trace, not yet drained
+  std::vector<sdk::TraceEvent> noted_;         // taken from the trace, not yet drained
   std::shared_ptr<fsdp::Communicator> world_;  // made at the first case, kept from case to case
 };
 

@@ -1,4 +1,5 @@
-// fsdp_testee: the C++ FSDP2 library under the suite, or a faulty variant of it. The runner starts one process per rank.
+// fsdp_testee: the C++ FSDP2 library under the suite, or a faulty variant of it. The runner starts one
+// process per rank.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -12,8 +13,12 @@ namespace {
 nlohmann::ordered_json mutants_as_json() {
   auto list = nlohmann::ordered_json::array();
   for (const fsdp_cts::mutants::Mutant& mutant : fsdp_cts::mutants::all_mutants()) {
-    list.push_back({{"id", mutant.id}, {"group", group_name(mutant.group)}, {"sentence", mutant.sentence}, {"verdict", mutant.verdict},
-                    {"code", mutant.code}, {"difference", mutant.difference}});
+    list.push_back({{"id", mutant.id},
+                    {"group", group_name(mutant.group)},
+                    {"sentence", mutant.sentence},
+                    {"verdict", mutant.verdict},
+                    {"code", mutant.code},
+                    {"difference", mutant.difference}});
   }
   return list;
 }
@@ -25,9 +30,12 @@ int main(int argc, char** argv) {
   fsdp_cts::testee::Settings settings;
   std::string mutant;
   bool list_mutants = false;
-  app.add_option("--backend", settings.backend, "gloo")->check(CLI::IsMember({"gloo"}))->capture_default_str();
+  app.add_option("--backend", settings.backend, "gloo")
+      ->check(CLI::IsMember({"gloo"}))
+      ->capture_default_str();
   app.add_option("--mutant", mutant, "act as this faulty implementation");
-  app.add_flag("--list-mutants", list_mutants, "print the faulty implementations and what they must be convicted of, as JSON");
+  app.add_flag("--list-mutants", list_mutants,
+               "print the faulty implementations and what they must be convicted of, as JSON");
   CLI11_PARSE(app, argc, argv);
   if (list_mutants) {
     std::cout << mutants_as_json().dump(1) << '\n';

@@ -23,7 +23,8 @@ struct Group {
     return result;
   }
   double number(const char* key, double otherwise) const {
-    return settings.contains(key) && settings.at(key).is_number() ? settings.at(key).get<double>() : otherwise;
+    return settings.contains(key) && settings.at(key).is_number() ? settings.at(key).get<double>()
+                                                                  : otherwise;
   }
 };
 
@@ -60,7 +61,8 @@ std::vector<Group> groups_of(const sdk::Json& verb, const Parameters& parameters
 
 class Sgd : public sdk::Optimizer {
  public:
-  explicit Sgd(std::vector<Group> groups) : groups_(std::move(groups)), sgd_(torch_groups(groups_), torch::optim::SGDOptions(1e-3)) {}
+  explicit Sgd(std::vector<Group> groups)
+      : groups_(std::move(groups)), sgd_(torch_groups(groups_), torch::optim::SGDOptions(1e-3)) {}
   void step() override { sgd_.step(); }
   void zero_grad(bool set_to_none) override { sgd_.zero_grad(set_to_none); }
   std::vector<State> state() const override {
@@ -69,7 +71,8 @@ class Sgd : public sdk::Optimizer {
       for (const sdk::OptimizerParameter& parameter : group.parameters) {
         const auto found = sgd_.state().find(parameter.tensor.unsafeGetTensorImpl());
         if (found == sgd_.state().end()) continue;
-        const auto& buffer = static_cast<const torch::optim::SGDParamState&>(*found->second).momentum_buffer();
+        const auto& buffer =
+            static_cast<const torch::optim::SGDParamState&>(*found->second).momentum_buffer();
         if (buffer.defined()) states.push_back({parameter.name, "momentum_buffer", buffer});
       }
     }
@@ -93,7 +96,8 @@ class Sgd : public sdk::Optimizer {
 
 class Adam : public sdk::Optimizer {
  public:
-  Adam(std::vector<Group> groups, bool decoupled) : groups_(std::move(groups)), adam_(adam_groups(groups_, decoupled)) {}
+  Adam(std::vector<Group> groups, bool decoupled)
+      : groups_(std::move(groups)), adam_(adam_groups(groups_, decoupled)) {}
   void step() override { adam_.step(); }
   void zero_grad(bool set_to_none) override { adam_.zero_grad(set_to_none); }
   std::vector<State> state() const override {
@@ -102,7 +106,8 @@ class Adam : public sdk::Optimizer {
       for (const sdk::OptimizerParameter& parameter : group.parameters) {
         const fsdp::optim::AdamState* state = adam_.state(parameter.tensor);
         if (state == nullptr) continue;
-        states.push_back({parameter.name, "step", at::full({}, static_cast<double>(state->step), at::kFloat)});
+        states.push_back(
+            {parameter.name, "step", at::full({}, static_cast<double>(state->step), at::kFloat)});
         states.push_back({parameter.name, "exp_avg", state->exp_avg});
         states.push_back({parameter.name, "exp_avg_sq", state->exp_avg_sq});
       }
@@ -117,7 +122,8 @@ class Adam : public sdk::Optimizer {
       const sdk::Json betas = group.settings.value("betas", sdk::Json());
       fsdp::optim::AdamOptions options;
       options.lr = group.number("lr", options.lr);
-      if (betas.is_array()) std::tie(options.beta1, options.beta2) = std::pair<double, double>(betas.at(0), betas.at(1));
+      if (betas.is_array())
+        std::tie(options.beta1, options.beta2) = std::pair<double, double>(betas.at(0), betas.at(1));
       options.eps = group.number("eps", options.eps);
       options.weight_decay = group.number("weight_decay", decoupled ? 1e-2 : 0.0);
       options.decoupled_weight_decay = decoupled;

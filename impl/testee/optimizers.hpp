@@ -1,4 +1,5 @@
-// The library's Adam and AdamW, and LibTorch's SGD (which rounds as Python's does), behind the suite's optimizer interface.
+// The library's Adam and AdamW, and LibTorch's SGD (which rounds as Python's does), behind the suite's
+// optimizer interface.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,7 @@
 
 namespace fsdp_cts::testee {
 
-std::unique_ptr<sdk::Optimizer> make_optimizer(const sdk::Json& verb, const std::vector<sdk::OptimizerParameter>& parameters);
+std::unique_ptr<sdk::Optimizer> make_optimizer(const sdk::Json& verb,
+                                               const std::vector<sdk::OptimizerParameter>& parameters);
 
 }  // namespace fsdp_cts::testee

@@ -6,7 +6,8 @@
 
 namespace fsdp_cts::testee {
 
-// Absent keys keep the library's defaults. Throws std::invalid_argument for a parameter name that the model lacks.
+// Absent keys keep the library's defaults. Throws std::invalid_argument for a parameter name that the model
+// lacks.
 fsdp::FullyShardOptions options_of(const sdk::Json& unit, sdk::Module& root);
 fsdp::ReshardAfterForward reshard_after_forward_of(const sdk::Json& value);
 sdk::Json settings_of(const fsdp::FSDPModule& unit);
