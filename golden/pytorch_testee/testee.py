@@ -61,9 +61,8 @@ class PyTorchTestee(Operations):
 
     def counters(self, model: Model) -> dict[str, int]:
         counted = self._of(model).counters(model)
-        output = self.context.registers.get("output")
-        if isinstance(output, torch.Tensor):
-            counted["output_backward_hooks"] = len(output._backward_hooks or ())
+        if "output" in self.context.registers:
+            counted["output_backward_hooks"] = len(self.context.register("output")._backward_hooks or ())
         return counted
 
     def _of(self, model: Model) -> Operations:

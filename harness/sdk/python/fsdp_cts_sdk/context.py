@@ -22,7 +22,7 @@ class Context:
     data: CaseData
     recorder: Recorder = field(default_factory=Recorder)
     models: dict[str, Model] = field(default_factory=dict)
-    registers: dict[str, torch.Tensor] = field(default_factory=dict)
+    registers: dict[str, tuple[torch.Tensor, ...]] = field(default_factory=dict)
     phase: str = "other"  # one of PHASES: the running verb's
     warnings: list[dict[str, str]] = field(default_factory=list)  # since the last `warnings` observation
 
@@ -32,6 +32,10 @@ class Context:
         return self.models[instance]
 
     def register(self, name: str) -> torch.Tensor:
+        """The register's tensor; the first one where a model gave several."""
+        return self.all_of(name)[0]
+
+    def all_of(self, name: str) -> tuple[torch.Tensor, ...]:
         if name not in self.registers:
             raise KeyError(f"no register '{name}'; filled are {', '.join(self.registers) or 'none'}")
         return self.registers[name]

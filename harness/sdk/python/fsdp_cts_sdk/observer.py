@@ -21,7 +21,8 @@ Entry = dict[str, Any]
 
 @dataclass
 class Observation:
-    """One `observe` step's, or one attempt's, answer. The tensors are what the entries name."""
+    """One `observe` step's, or one attempt's, answer. The tensors are what the entries name; they are the model's own, so that whoever
+    keeps them beyond the next step must copy them."""
 
     step: dict[str, Any]
     index: int
@@ -46,23 +47,24 @@ class Observer:
         with self._operations.bookkeeping(), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             for what in step["what"]:
-                observation.entries.append(self._entry(what, step.get("model", "model"), observation.tensors))
+                observation.entries += self._entries(what, step.get("model", "model"), observation.tensors)
         return observation
 
+    def _entries(self, what: str, instance: str, tensors: dict[str, torch.Tensor]) -> list[Entry]:
+        if what not in ("loss", "output") and not what.startswith("register:"):
+            return [self._entry(what, instance, tensors)]
+        values = self._operations.context.all_of(what.removeprefix("register:"))
+        keys = [what] if len(values) == 1 else [f"{what}.{number}" for number in range(len(values))]
+        tensors.update(zip(keys, values))
+        return [{"what": key, "tensor": key} for key in keys]
+
     def _entry(self, what: str, instance: str, tensors: dict[str, torch.Tensor]) -> Entry:
-        context = self._operations.context
-        if what in ("loss", "output") or what.startswith("register:"):
-            value = context.register(what.removeprefix("register:"))
-            if not isinstance(value, torch.Tensor):
-                raise ValueError(f"'{what}' holds {len(value)} tensors, one can be observed")
-            tensors[what] = value
-            return {"what": what, "tensor": what}
         if what.startswith("state_dict:"):
             instance, items = self._state_dicts[what.removeprefix("state_dict:")]
             return {"what": what, "model": instance, "items": _items(what, items, tensors)}
         if what in _OF_CASE:
             return {"what": what, **_OF_CASE[what](self._operations)}
-        model = context.model(instance)
+        model = self._operations.context.model(instance)
         if what in _ITEMS:
             return {"what": what, "model": instance, "items": _items(f"{instance}/{what}", _ITEMS[what](self, model), tensors)}
         if what in _OF_MODEL:

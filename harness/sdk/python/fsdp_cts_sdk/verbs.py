@@ -36,20 +36,21 @@ def _build(run: Interpreter, step: Step) -> None:
     )
 
 
-def _input(run: Interpreter, name: str) -> torch.Tensor:
+def _values(run: Interpreter, name: str) -> tuple[torch.Tensor, ...]:
+    """A register, else an input of the data file."""
     if name in run.context.registers:
-        return run.context.register(name)
-    return run.context.data.input(name)
+        return run.context.registers[name]
+    return (run.context.data.input(name),)
 
 
 def _forward(run: Interpreter, step: Step) -> None:
-    inputs = [_input(run, name) for name in step["input"]]
+    inputs = [tensor for name in step["input"] for tensor in _values(run, name)]
     if "chunk" in step:
         index, count = step["chunk"]
         inputs = [tensor.chunk(count)[index] for tensor in inputs]
     with torch.set_grad_enabled(step.get("grad", True) and torch.is_grad_enabled()):
         result = run.operations.forward(_model(run, step), inputs)
-    run.context.registers[step.get("output", "output")] = result
+    run.context.registers[step.get("output", "output")] = (result,) if isinstance(result, torch.Tensor) else tuple(result)
 
 
 def _loss(run: Interpreter, step: Step) -> None:
@@ -59,15 +60,15 @@ def _loss(run: Interpreter, step: Step) -> None:
     if kind == "sum":
         loss = output.sum()
     elif kind == "dot":
-        loss = (output * run.context.data.input(step["with"])).sum()
+        loss = (output * _values(run, step["with"])[0]).sum()
     elif kind == "mse":
-        loss = F.mse_loss(output, _input(run, step["with"]))
+        loss = F.mse_loss(output, _values(run, step["with"])[0])
     elif kind == "cross_entropy":
-        target = run.context.data.input(step["with"])
+        target = _values(run, step["with"])[0]
         loss = F.cross_entropy(output.reshape(-1, output.shape[-1]), target.reshape(-1), reduction="sum")
     else:
         raise Unsupported(f"no loss '{kind}'; known are sum, dot, mse, cross_entropy")
-    run.context.registers[step.get("into", "loss")] = loss
+    run.context.registers[step.get("into", "loss")] = (loss,)
     time.sleep(run.delay_after_loss)
 
 
@@ -101,7 +102,7 @@ def _state_dict(run: Interpreter, step: Step) -> None:
 
 def _clip_grad_norm(run: Interpreter, step: Step) -> None:
     norm = run.operations.clip_grad_norm(_model(run, step), step["max_norm"], float(step.get("norm_type", 2.0)))
-    run.context.registers[step["into"]] = norm
+    run.context.registers[step.get("into", "norm")] = (norm,)
 
 
 def _delay(run: Interpreter, step: Step) -> None:

@@ -1,0 +1,229 @@
+import os
+import re
+import unittest
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from descriptions import dyadic, graph, linear, observe, sequential, step, train
+from fsdp_cts_sdk.case_data import CaseData
+from fsdp_cts_sdk.context import Context
+from fsdp_cts_sdk.errors import StepFailed
+from fsdp_cts_sdk.interpreter import Interpreter, unknown_in
+from fsdp_cts_sdk.observer import Observation
+from plain_testee import Plain
+
+MODEL = sequential(linear(3, 2), linear(2, 1))
+DATA = {
+    "parameters/model/0.weight": dyadic(2, 3),
+    "parameters/model/0.bias": dyadic(2, seed=1),
+    "parameters/model/1.weight": dyadic(1, 2, seed=2),
+    "parameters/model/1.bias": dyadic(1, seed=3),
+    "parameters/model/1.bias@1": dyadic(1, seed=4) + 9,
+    "inputs/x": dyadic(4, 3, seed=5),
+    "inputs/target": torch.tensor([0, 0, 0, 0]),
+}
+BUILD = step("build", model="model")
+SGD = step("optimizer", **{"as": "optimizer"}, model="model", kind="SGD", lr=0.5)
+
+
+def run(*program: Any, model: dict = MODEL, data: dict = DATA, rank: int = 0, **case: Any) -> list[Observation]:
+    steps = [s for part in program for s in (part if isinstance(part, list) else [part])]
+    message = {"models": {"model": model}, "plans": {}, "program": steps, "world": 2, **case}
+    interpreter = Interpreter(Plain(), Context(rank, 2, message, CaseData(data, rank, torch.device("cpu"))))
+    try:
+        results = [_snapshot(interpreter.run(i)) for i, s in enumerate(steps) if interpreter.will_run(s)]
+    finally:
+        interpreter.close()
+    return [result for result in results if result is not None]
+
+
+def _snapshot(seen: Observation | None) -> Observation | None:
+    """What is written to a file at once when the testee is a process."""
+    if seen is not None:
+        seen.tensors = {name: tensor.clone() for name, tensor in seen.tensors.items()}
+    return seen
+
+
+def tensors_of(observation: Observation, what: str) -> dict[str, torch.Tensor]:
+    (entry,) = [e for e in observation.entries if e["what"] == what]
+    return {item["name"]: observation.tensors[item["pieces"][0]["tensor"]].reshape(item["global_shape"]) for item in entry["items"] if item["pieces"]}
+
+
+class Programs(unittest.TestCase):
+    def test_one_step_of_sgd_against_its_formula(self) -> None:
+        (seen,) = run(BUILD, SGD, train(), observe("loss", "gradients", "parameters"))
+        w0, b0, w1, b1 = (DATA[f"parameters/model/{n}"] for n in ("0.weight", "0.bias", "1.weight", "1.bias"))
+        x = DATA["inputs/x"]
+        hidden = x @ w0.T + b0
+        self.assertEqual(seen.tensors["loss"], (hidden @ w1.T + b1).sum())
+        gradients = tensors_of(seen, "gradients")
+        self.assertTrue(torch.equal(gradients["0.weight"], w1.T @ x.sum(0, keepdim=True)))
+        self.assertTrue(torch.equal(gradients["1.bias"], torch.tensor([4.0])))
+        self.assertTrue(torch.equal(tensors_of(seen, "parameters")["1.weight"], w1 - 0.5 * hidden.sum(0)))
+
+    def test_a_ranks_own_values_win(self) -> None:
+        (zero,), (one,) = (run(BUILD, observe("parameters"), rank=rank) for rank in (0, 1))
+        self.assertTrue(torch.equal(tensors_of(one, "parameters")["1.bias"], DATA["parameters/model/1.bias@1"]))
+        self.assertTrue(torch.equal(tensors_of(zero, "parameters")["1.bias"], DATA["parameters/model/1.bias"]))
+
+    def test_steps_of_other_ranks_are_skipped(self) -> None:
+        program = [BUILD, step("mutate", parameter="0.bias", what="value", how="inplace", fill=7, ranks=[1]), observe("parameters")]
+        self.assertNotEqual(tensors_of(run(*program)[0], "parameters")["0.bias"].tolist(), [7.0, 7.0])
+        self.assertEqual(tensors_of(run(*program, rank=1)[0], "parameters")["0.bias"].tolist(), [7.0, 7.0])
+
+    def test_optimizer_groups_take_the_first_match_and_leave_the_rest(self) -> None:
+        groups = [{"match": "^0", "lr": 0.0}, {"match": "weight", "lr": 1.0}]
+        sgd = step("optimizer", **{"as": "optimizer"}, kind="SGD", lr=9.0, groups=groups)
+        before, after = run(BUILD, sgd, observe("parameters"), train(), observe("parameters"))
+        changed = [n for n, t in tensors_of(after, "parameters").items() if not torch.equal(t, tensors_of(before, "parameters")[n])]
+        self.assertEqual(changed, ["1.weight"])
+
+    def test_optimizer_state_has_what_is_shaped_like_the_parameter(self) -> None:
+        adam = step("optimizer", **{"as": "optimizer"}, kind="Adam", lr=0.1, match="0")
+        (seen,) = run(BUILD, adam, train(), observe("optimizer_state"))
+        self.assertEqual(list(tensors_of(seen, "optimizer_state")), [f"0.{p}/{s}" for p in ("weight", "bias") for s in ("exp_avg", "exp_avg_sq")])
+
+    def test_chunks_losses_and_registers(self) -> None:
+        half = [step("forward", input=["x"], chunk=[i, 2], output=f"o{i}", model="model") for i in (0, 1)]
+        both = step("loss", kind="sum", of=["o0", "o1"], into="both")
+        whole = [step("forward", input=["x"], output="output"), step("loss", kind="sum", of=["output"], into="loss")]
+        (seen,) = run(BUILD, half, both, whole, observe("loss", "register:both"))
+        self.assertEqual(seen.tensors["loss"], seen.tensors["register:both"])
+        entropy = step("loss", kind="cross_entropy", of=["output"], **{"with": "target"})
+        (seen,) = run(BUILD, whole[0], entropy, observe("loss"))
+        self.assertEqual(seen.tensors["loss"].item(), 0.0)  # a single class
+
+    def test_no_grad_and_eval(self) -> None:
+        forward = step("forward", input=["x"], output="output")
+        scope = [step("enter", scope="no_grad"), forward, step("loss", kind="sum"), step("leave", scope="no_grad")]
+        with self.assertRaisesRegex(StepFailed, "does not require grad"):
+            run(BUILD, scope, step("backward", loss="loss"))
+        norm = {"type": "BatchNorm1d", "class": "BatchNorm1d", "features": 3}
+        data = {"parameters/model/weight": torch.ones(3), "parameters/model/bias": torch.zeros(3), **{k: v for k, v in DATA.items() if "inputs" in k}}
+        (seen,) = run(BUILD, step("mode", mode="eval"), forward, observe("output", "buffers"), model=norm, data=data)
+        self.assertTrue(torch.allclose(seen.tensors["output"], data["inputs/x"], atol=1e-4))
+        self.assertEqual(list(tensors_of(seen, "buffers")), ["running_mean", "running_var", "num_batches_tracked"])
+
+    def test_several_outputs_are_observed_one_by_one(self) -> None:
+        pair = graph(["x"], [{"relu": "x", "to": "y"}], ["x", "y"])
+        (seen,) = run(BUILD, step("forward", input=["x"]), observe("output"), model=pair)
+        self.assertEqual([entry["what"] for entry in seen.entries], ["output.0", "output.1"])
+
+    def test_state_dict_round_trip(self) -> None:
+        save, load = step("state_dict", **{"as": "s"}, kind="full"), step("load_state_dict", **{"from": "s"})
+        seen = run(BUILD, save, step("zero_parameters"), observe("parameters"), load, observe("parameters", "state_dict:s"))
+        self.assertFalse(any(t.any() for t in tensors_of(seen[0], "parameters").values()))
+        self.assertTrue(torch.equal(tensors_of(seen[1], "parameters")["0.weight"], DATA["parameters/model/0.weight"]))
+        self.assertEqual(len(tensors_of(seen[1], "state_dict:s")), 4)
+
+    def test_materialising_from_meta(self) -> None:
+        (seen,) = run(step("build", model="model", device="meta"), step("materialize", model="model"), observe("parameters", "devices"))
+        self.assertTrue(torch.equal(tensors_of(seen, "parameters")["0.weight"], DATA["parameters/model/0.weight"]))
+
+
+class Mutations(unittest.TestCase):
+    def mutate(self, what: str, how: str, **more: Any) -> Observation:
+        forth = train()[:-1]
+        return run(BUILD, SGD, observe("identity"), forth, step("mutate", parameter="0.bias", what=what, how=how, **more), observe("parameters", "gradients", "identity"))
+
+    def test_every_way(self) -> None:
+        for what, how, keeps_identity in [
+            ("value", "inplace", True), ("value", "data", True), ("value", "replace", False), ("grad", "inplace", True), ("grad", "replace", True), ("grad", "none", True),
+        ]:
+            with self.subTest(f"{what} {how}"):
+                before, after = self.mutate(what, how, **({} if how == "none" else {"fill": 3}))
+                same = before.entries[0]["values"]["0.bias"] == after.entries[2]["values"]["0.bias"]
+                self.assertEqual(same, keeps_identity)
+                found = tensors_of(after, "parameters" if what == "value" else "gradients").get("0.bias")
+                self.assertEqual(None if found is None else found.tolist(), None if how == "none" else [3.0, 3.0])
+
+    def test_growing_and_values_from_the_data_file(self) -> None:
+        data = {**DATA, "inputs/new": torch.tensor([5.0, 6.0])}
+        (seen,) = run(BUILD, step("mutate", parameter="0.bias", what="value", how="inplace", **{"from": "new"}), observe("parameters"), data=data)
+        self.assertEqual(tensors_of(seen, "parameters")["0.bias"].tolist(), [5.0, 6.0])
+        grown = step("mutate", parameter="0.bias", what="value", how="replace", fill=1, grow=1)
+        with self.assertRaisesRegex(StepFailed, "size"):
+            run(BUILD, grown, step("forward", input=["x"]))
+
+
+class Attempts(unittest.TestCase):
+    def attempt(self, *steps: Any) -> list[Observation]:
+        return run(BUILD, step("attempt_begin", name="a"), list(steps), step("attempt_end", name="a"), step("forward", input=["x"]), observe("output"))
+
+    def test_an_error_ends_the_block_and_not_the_case(self) -> None:
+        answer, after = self.attempt(step("forward", input=["absent"]), observe("output"))
+        (entry,) = answer.entries
+        self.assertEqual({k: entry["error"][k] for k in ("type", "phase", "step", "verb")}, {"type": "ValueError", "phase": "forward", "step": 2, "verb": "forward"})
+        self.assertRegex(entry["error"]["message"], "neither 'inputs/absent' nor")
+        self.assertIn("output", after.tensors)
+
+    def test_without_an_error(self) -> None:
+        answer, _ = self.attempt(step("mode", mode="train"))
+        self.assertEqual(answer.entries, [{"what": "attempt", "name": "a", "error": None}])
+
+    def test_scopes_opened_inside_are_left(self) -> None:
+        _, after = self.attempt(step("enter", scope="no_grad"), step("forward", input=["absent"]), step("leave", scope="no_grad"))
+        self.assertTrue(after.tensors["output"].requires_grad)
+
+    def test_outside_an_attempt_the_case_fails_with_step_and_phase(self) -> None:
+        with self.assertRaises(StepFailed) as failed:
+            run(BUILD, step("forward", input=["x"]), step("loss", kind="sum"), step("backward", loss="loss"), step("backward", loss="loss"))
+        self.assertEqual((failed.exception.step, failed.exception.report["type"], failed.exception.report["phase"]), (4, "RuntimeError", "backward"))
+
+
+class Settings(unittest.TestCase):
+    def test_switches_last_as_long_as_the_case(self) -> None:
+        os.environ["FSDP_CTS_TEST_GONE"] = "here"
+        self.addCleanup(os.environ.pop, "FSDP_CTS_TEST_GONE", None)
+        seen: list[Any] = []
+
+        class Looks(Plain):
+            def set_training(self, model: Any, training: bool) -> None:
+                seen.append((os.environ.get("FSDP_CTS_TEST_SET"), os.environ.get("FSDP_CTS_TEST_GONE")))
+
+        switches = {"FSDP_CTS_TEST_SET": "1", "FSDP_CTS_TEST_GONE": None}
+        message = {"models": {"model": MODEL}, "plans": {}, "program": [BUILD, step("mode", mode="eval")], "switches": switches}
+        interpreter = Interpreter(Looks(), Context(0, 1, message, CaseData(DATA, 0, torch.device("cpu"))))
+        interpreter.run(0), interpreter.run(1), interpreter.close()
+        self.assertEqual(seen, [("1", None)])
+        self.assertEqual((os.environ.get("FSDP_CTS_TEST_SET"), os.environ["FSDP_CTS_TEST_GONE"]), (None, "here"))
+
+    def test_warnings_are_collected_once_and_observing_adds_none(self) -> None:
+        class Warns(Plain):
+            def set_training(self, model: Any, training: bool) -> None:
+                warnings.warn("careful", FutureWarning, stacklevel=2)
+
+            def parameters(self, model: Any) -> list:
+                warnings.warn("from the observer", stacklevel=2)
+                return super().parameters(model)
+
+        program = [BUILD, step("mode", mode="eval"), step("mode", mode="eval"), observe("parameters"), observe("warnings"), observe("warnings")]
+        message = {"models": {"model": MODEL}, "plans": {}, "program": program}
+        interpreter = Interpreter(Warns(), Context(0, 1, message, CaseData(DATA, 0, torch.device("cpu"))))
+        answers = [interpreter.run(i) for i in range(len(program))]
+        interpreter.close()
+        self.assertEqual(answers[4].entries[0]["warnings"], [{"category": "FutureWarning", "message": "careful"}] * 2)
+        self.assertEqual(answers[5].entries[0]["warnings"], [])
+
+    def test_what_the_sdk_does_not_know_is_said_before_acting(self) -> None:
+        def reason(model: dict, *program: dict) -> str:
+            return unknown_in({"models": {"m": model}, "program": list(program)}) or ""
+
+        self.assertRegex(reason({"type": "Rnn"}), "module types .*Rnn")
+        self.assertRegex(reason(MODEL, step("dance")), "verbs .*dance")
+        self.assertRegex(reason(MODEL, observe("memory")), "observations .*memory")
+        self.assertEqual(reason(MODEL, BUILD, observe("loss", "register:x", "state_dict:y", "trace")), "")
+
+    def test_every_verb_of_the_language_is_known(self) -> None:
+        text = (Path(__file__).resolve().parents[4] / "conformance" / "LANGUAGE.md").read_text()
+        table = text.split("## 6. Verbs")[1].split("## 7.")[0]
+        named = {verb for row in re.findall(r"^\| (`.*?) \|", table, re.M) for verb in re.findall(r"`(\w+)`", row)} - {"verb"}
+        self.assertGreater(len(named), 30)
+        self.assertIsNone(unknown_in({"models": {}, "program": [step(verb, what=[]) for verb in named]}))
+
+
+if __name__ == "__main__":
+    unittest.main()
