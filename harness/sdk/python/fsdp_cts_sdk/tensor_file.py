@@ -23,8 +23,10 @@ def write_tensors(path: str | Path, tensors: dict[str, torch.Tensor]) -> None:
     chunks: list[bytes] = []
     end = 0
     for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu()
-        data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        tensor = tensors[name].detach()
+        # A copy always: a storage that numpy has seen cannot be resized any more, and FSDP lives on resizing.
+        copy = tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
+        data = copy.reshape(-1).view(torch.uint8).numpy().tobytes()
         begin, end = end, end + len(data)
         header[name] = {
             "dtype": SAFETENSORS_NAMES[tensor.dtype],

@@ -43,6 +43,11 @@ class TensorFiles(unittest.TestCase):
         write_tensors(self.file, {"b": second, "a": first})
         self.assertEqual(self.file.read_bytes(), once)
 
+    def test_a_written_tensor_can_still_be_resized(self) -> None:
+        tensor = torch.ones(4)
+        write_tensors(self.file, {"t": tensor})
+        tensor.untyped_storage().resize_(0)
+
     def test_bits_survive(self) -> None:
         odd = torch.tensor([float("nan"), -0.0, float("inf"), 1e-45])
         write_tensors(self.file, {"odd": odd})
