@@ -59,5 +59,7 @@ fsdp_cts_warnings(libtorch_pch)
 function(fsdp_cts_links_libtorch target)
   target_link_libraries(${target} PUBLIC libtorch_cpu)
   target_precompile_headers(${target} REUSE_FROM libtorch_pch)
+  # Programs get -fPIE by default, and a precompiled header made with -fPIC is not for them.
+  target_compile_options(${target} PRIVATE -fPIC)
   fsdp_cts_warnings(${target})
 endfunction()

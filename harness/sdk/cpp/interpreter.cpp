@@ -47,7 +47,7 @@ Interpreter::~Interpreter() { operations_.attach(nullptr); }
 bool Interpreter::will_run(int index) const {
   const Json& ranks = step(index).value("ranks", Json());
   if (ranks.is_array() && std::find(ranks.begin(), ranks.end(), context_.rank) == ranks.end()) return false;
-  if (attempts_.empty() || attempts_.back().error.is_null()) return true;
+  if (is_well()) return true;
   // The attempt has failed: nothing but its own end is left of it.
   const auto end = attempt_begin_of_.find(index);
   return end != attempt_begin_of_.end() && end->second == attempts_.back().begin;

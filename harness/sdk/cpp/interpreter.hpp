@@ -40,6 +40,7 @@ class Interpreter {
   ErrorReport describe(std::exception_ptr error) const;
   // An operation of this step went wrong after `run` returned (the oracle reduces when all ranks are done): as if run had thrown.
   void fail(int index, std::exception_ptr error);
+  bool is_well() const { return attempts_.empty() || attempts_.back().error.is_null(); }  // not in an attempt that has failed
 
   Context& context() { return context_; }
   Model& model(const std::string& instance);  // throws std::invalid_argument if it was not built

@@ -1,0 +1,102 @@
+#include "reference/fully_shard.hpp"
+
+#include <ATen/ATen.h>
+
+#include <set>
+
+#include "harness/sdk/cpp/tensors.hpp"
+
+namespace fsdp_cts::reference {
+namespace {
+
+std::optional<at::ScalarType> dtype_of(const Json& policy, const char* key, bool widen) {
+  if (!policy.contains(key) || policy.at(key).is_null()) return std::nullopt;
+  const at::ScalarType dtype = sdk::dtype_from_name(policy.at(key).get<std::string>());
+  return widen ? at::kDouble : dtype;
+}
+
+// Children before the module itself, which is the order of parameters in the group's buffers; not into another group.
+void managed_modules(sdk::Module& module, const std::set<sdk::Module*>& sharded, bool is_root,
+                     std::set<sdk::Module*>& visited, std::vector<sdk::Module*>& out) {
+  if (!is_root && sharded.contains(&module)) return;
+  if (!visited.insert(&module).second) return;
+  for (const auto& [name, child] : module.child_modules()) managed_modules(*child, sharded, false, visited, out);
+  out.push_back(&module);
+}
+
+}  // namespace
+
+MixedPrecisionPolicy mixed_precision_policy(const Json& policy, bool widen) {
+  if (!policy.is_object()) return {};
+  return {dtype_of(policy, "param_dtype", widen), dtype_of(policy, "reduce_dtype", widen),
+          dtype_of(policy, "output_dtype", widen), policy.value("cast_forward_inputs", true)};
+}
+
+FullyShardUnit::FullyShardUnit(std::vector<std::pair<std::string, sdk::Module*>> modules,
+                               std::vector<UnitParameter> parameters, std::vector<std::int64_t> shard_dims,
+                               MixedPrecisionPolicy policy, int replicate_size)
+    : Unit(std::move(modules), std::move(parameters)),
+      shard_dims_(std::move(shard_dims)),
+      policy_(policy),
+      replicate_size_(replicate_size),
+      unreduced_(parameters_.size()) {}
+
+at::ScalarType FullyShardUnit::compute_dtype(const UnitParameter& parameter) const {
+  return policy_.param_dtype.value_or(parameter.master.scalar_type());
+}
+
+// Every module with a policy casts, root or not, by its own policy.
+sdk::Tensors FullyShardUnit::before_forward(sdk::Tensors inputs) {
+  return policy_.cast_forward_inputs ? cast_floating(std::move(inputs), policy_.param_dtype) : inputs;
+}
+
+sdk::Tensors FullyShardUnit::after_forward(sdk::Tensors outputs) {
+  return cast_floating(std::move(outputs), policy_.output_dtype);
+}
+
+std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Json& plan, bool widen) {
+  const Json mesh = plan.value("mesh", Json());
+  const int replicate_size = mesh.is_array() && mesh.size() == 2 ? mesh.at(0).get<int>() : 1;
+  const std::vector<sdk::Slot> all_slots = parameter_slots_with_ties(root);
+  std::set<sdk::Module*> sharded;
+  std::set<const at::TensorImpl*> claimed;
+  std::vector<std::unique_ptr<Unit>> units;
+  for (const Json& unit : plan.at("units")) {
+    std::vector<std::pair<std::string, sdk::Module*>> leaders;
+    for (const Json& path : unit.at("modules")) {
+      leaders.emplace_back(path, &root.child(path));
+      sharded.insert(leaders.back().second);
+    }
+    for (const Json& ignored : unit.value("ignored_parameters", Json::array())) {
+      for (const sdk::Slot& slot : all_slots) {
+        if (slot.name == ignored) claimed.insert(slot.tensor().unsafeGetTensorImpl());
+      }
+    }
+    std::set<sdk::Module*> visited, roots;
+    std::vector<sdk::Module*> managed;
+    for (const auto& [path, module] : leaders) managed_modules(*module, sharded, true, visited, managed);
+
+    std::vector<UnitParameter> parameters;
+    std::vector<std::int64_t> shard_dims;
+    const Json dims = unit.value("shard_dims", Json::object());
+    for (sdk::Module* module : managed) {
+      for (const std::string& key : module->parameter_names()) {
+        const at::Tensor& tensor = module->parameter(key);
+        if (!tensor.defined() || !claimed.insert(tensor.unsafeGetTensorImpl()).second) continue;
+        UnitParameter parameter{"", {}, tensor};
+        for (const sdk::Slot& slot : all_slots) {
+          if (slot.tensor().is_same(tensor)) parameter.slots.push_back(slot);
+        }
+        parameter.name = parameter.slots.front().name;
+        shard_dims.push_back(dims.value(parameter.name, std::int64_t{0}));
+        parameters.push_back(std::move(parameter));
+      }
+    }
+    units.push_back(std::make_unique<FullyShardUnit>(std::move(leaders), std::move(parameters), std::move(shard_dims),
+                                                     mixed_precision_policy(unit.value("mixed_precision", Json()), widen),
+                                                     replicate_size));
+  }
+  return units;
+}
+
+}  // namespace fsdp_cts::reference

@@ -1,0 +1,53 @@
+// FSDP2's `fully_shard` on one simulated rank: which parameters form a group, what is cast, how gradients are reduced.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "reference/unit.hpp"
+
+namespace fsdp_cts::reference {
+
+using Json = nlohmann::ordered_json;
+
+struct MixedPrecisionPolicy {
+  std::optional<at::ScalarType> param_dtype, reduce_dtype, output_dtype;
+  bool cast_forward_inputs = true;
+};
+// `widen`: every named dtype is float64.
+MixedPrecisionPolicy mixed_precision_policy(const Json& policy, bool widen);
+
+class FullyShardUnit : public Unit {
+ public:
+  FullyShardUnit(std::vector<std::pair<std::string, sdk::Module*>> modules, std::vector<UnitParameter> parameters,
+                 std::vector<std::int64_t> shard_dims, MixedPrecisionPolicy policy, int replicate_size);
+
+  void before_backward() override {}
+  void reduce(const std::vector<Unit*>& peers, Order order) override;
+
+  bool reduce_gradients = true;      // set_requires_gradient_sync
+  bool all_reduce_gradients = true;  // set_requires_all_reduce
+  std::optional<double> divide_factor;
+
+ protected:
+  at::ScalarType compute_dtype(const UnitParameter& parameter) const override;
+  sdk::Tensors before_forward(sdk::Tensors inputs) override;
+  sdk::Tensors after_forward(sdk::Tensors outputs) override;
+
+ private:
+  std::optional<at::ScalarType> reduce_dtype() const;  // nothing: the gradient's own
+  void collect_gradients();
+  at::Tensor flat_gradient(const std::vector<std::size_t>& used, std::int64_t shards) const;
+  void accept_gradients(const std::vector<std::size_t>& used, const at::Tensor& flat, std::int64_t shards);
+
+  std::vector<std::int64_t> shard_dims_;  // of each parameter; 0 unless the plan says otherwise
+  MixedPrecisionPolicy policy_;
+  int replicate_size_;
+  std::vector<at::Tensor> unreduced_;  // each parameter's gradient that waits for a reduction
+  at::Tensor partial_;                 // reduce-scattered, waiting for an all-reduce
+};
+
+// The units of a plan, in its order.
+std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Json& plan, bool widen);
+
+}  // namespace fsdp_cts::reference

@@ -1,0 +1,7 @@
+// fsdp_reference: the oracle. It is asked what a case must give, never how.
+#include "reference/oracle.hpp"
+
+int main() {
+  fsdp_cts::reference::Oracle oracle;
+  return fsdp_cts::sdk::serve(oracle);
+}

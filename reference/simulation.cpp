@@ -1,0 +1,67 @@
+#include "reference/simulation.hpp"
+
+#include <c10/core/GradMode.h>
+
+#include "harness/protocol/safetensors.hpp"
+#include "harness/sdk/cpp/serve.hpp"
+
+namespace fsdp_cts::reference {
+namespace {
+
+std::string oracle_setting(const sdk::Case& a_case, const char* key, const char* fallback) {
+  return a_case.oracle.is_object() ? a_case.oracle.value(key, fallback) : fallback;
+}
+
+}  // namespace
+
+Simulation::Simulation(const sdk::Case& a_case) : order_(order_from_name(oracle_setting(a_case, "reduction_order", "rank"))) {
+  const bool widen = oracle_setting(a_case, "precision", "native") == "float64";
+  const auto tensors = std::make_shared<const TensorMap>(read_safetensors(a_case.data));
+  for (int rank = 0; rank < a_case.world; ++rank) {
+    ranks_.push_back(std::make_unique<Rank>());
+    interpreters_.push_back(std::make_unique<sdk::Interpreter>(*ranks_.back(), a_case, sdk::Data(tensors, rank, widen), rank));
+  }
+}
+
+bool Simulation::will_run(int step) const {
+  return std::any_of(interpreters_.begin(), interpreters_.end(), [step](const auto& i) { return i->will_run(step); });
+}
+
+std::vector<std::optional<sdk::Observation>> Simulation::run(int step) {
+  std::vector<std::optional<sdk::Observation>> answers(ranks_.size());
+  std::vector<bool> acted(ranks_.size());
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    acted[r] = interpreters_[r]->will_run(step);
+    try {
+      answers[r] = interpreters_[r]->run(step);
+    } catch (...) {
+      sdk::ErrorReport error = interpreters_[r]->describe(std::current_exception());
+      error.message = "simulated rank " + std::to_string(r) + ": " + error.message;
+      throw sdk::FailedStep{step, std::move(error)};
+    }
+  }
+  if (interpreters_.front()->context().a_case.program.at(static_cast<std::size_t>(step)).at("verb") == "backward") reduce(step, acted);
+  return answers;
+}
+
+// A rank whose backward failed sends nothing, so nobody gets a sum.
+void Simulation::reduce(int step, const std::vector<bool>& acted) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    if (!acted[r] || !interpreters_[r]->is_well()) return;
+  }
+  c10::AutoGradMode no_grad(false);
+  for (auto& [instance, sharded] : ranks_.front()->sharded()) {
+    for (std::size_t u = 0; u < sharded.units.size(); ++u) {
+      std::vector<Unit*> peers;
+      for (const auto& rank : ranks_) peers.push_back(rank->sharded().at(instance).units.at(u).get());
+      try {
+        peers.front()->reduce(peers, order_);
+      } catch (...) {
+        for (const auto& interpreter : interpreters_) interpreter->fail(step, std::current_exception());
+        return;
+      }
+    }
+  }
+}
+
+}  // namespace fsdp_cts::reference

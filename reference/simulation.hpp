@@ -1,0 +1,32 @@
+// All ranks of one case, step by step side by side in one process.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "harness/sdk/cpp/interpreter.hpp"
+#include "reference/rank.hpp"
+#include "reference/reduction.hpp"
+
+namespace fsdp_cts::reference {
+
+class Simulation {
+ public:
+  // Order and precision are the case's `oracle`.
+  explicit Simulation(const sdk::Case& a_case);
+
+  bool will_run(int step) const;  // on any rank
+  // Acts the step out on every rank; after a backward, reduces. One answer per rank.
+  // Throws sdk::FailedStep for what goes wrong outside an attempt.
+  std::vector<std::optional<sdk::Observation>> run(int step);
+
+ private:
+  void reduce(int step, const std::vector<bool>& acted);
+
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<std::unique_ptr<sdk::Interpreter>> interpreters_;
+  Order order_;
+};
+
+}  // namespace fsdp_cts::reference

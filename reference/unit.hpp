@@ -1,0 +1,68 @@
+// One group of parameters that is gathered, cast and reduced together, as one simulated rank sees it.
+//
+// A simulated rank has the whole model. Outside forward the module slots hold the masters: what user code sees and optimizers
+// update. During the forward of the unit's modules the slots hold compute parameters, leaves in the compute dtype on which
+// autograd collects this rank's gradient. After backward the gradients of all ranks are reduced into the masters'.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/sdk/cpp/module.hpp"
+#include "reference/reduction.hpp"
+
+namespace fsdp_cts::reference {
+
+struct UnitParameter {
+  std::string name;
+  std::vector<sdk::Slot> slots;  // the first is where it is registered, the others are ties
+  at::Tensor master;
+  at::Tensor compute = {};
+};
+
+class Unit {
+ public:
+  Unit(std::vector<std::pair<std::string, sdk::Module*>> modules, std::vector<UnitParameter> parameters);
+  virtual ~Unit() = default;
+  Unit(const Unit&) = delete;
+  Unit& operator=(const Unit&) = delete;
+
+  // Puts hooks on the modules. The unit must live as long as they do.
+  void install();
+  // After an exception in forward: masters back into the slots.
+  void abandon_forward();
+  // Before autograd runs on this rank.
+  virtual void before_backward() = 0;
+  // After autograd ran on all ranks. `peers` are the same unit on every rank, in rank order, this one among them.
+  virtual void reduce(const std::vector<Unit*>& peers, Order order) = 0;
+
+  const std::string& path() const { return modules_.front().first; }
+  bool is_inside(const std::string& path) const;  // its module is that one or below it
+  std::vector<UnitParameter>& parameters() { return parameters_; }
+  sdk::Module& module() const { return *modules_.front().second; }
+
+ protected:
+  virtual at::ScalarType compute_dtype(const UnitParameter& parameter) const = 0;
+  virtual sdk::Tensors before_forward(sdk::Tensors inputs) = 0;  // also casts the inputs
+  virtual sdk::Tensors after_forward(sdk::Tensors outputs) = 0;  // also casts the outputs
+
+  std::vector<std::pair<std::string, sdk::Module*>> modules_;  // path and module, the first of a group leads
+  std::vector<UnitParameter> parameters_;
+
+ private:
+  void unshard();
+  void reshard();
+
+  std::size_t modules_to_run_ = 0;  // of a group of several: those whose forward is still to come
+};
+
+// Floating tensors to `dtype`; others, and all when there is none, as they are.
+sdk::Tensors cast_floating(sdk::Tensors tensors, std::optional<at::ScalarType> dtype);
+
+// Adds to a master's gradient, or makes it.
+void accumulate_gradient(at::Tensor& master, const at::Tensor& gradient);
+
+}  // namespace fsdp_cts::reference
