@@ -11,14 +11,15 @@
 namespace fsdp {
 
 struct MixedPrecisionPolicy {
-  std::optional<at::ScalarType> param_dtype;   ///< of unsharded parameters, hence of compute. None: the original dtype
+  std::optional<at::ScalarType>
+      param_dtype;  ///< of unsharded parameters, hence of compute. None: the original dtype
   std::optional<at::ScalarType> reduce_dtype;  ///< of the gradient reduction. None: the dtype of the gradient
   std::optional<at::ScalarType> output_dtype;  ///< floating-point outputs of forward are cast to it
   bool cast_forward_inputs = true;             ///< floating-point inputs are cast to param_dtype
 };
 
-/// none: true for all but the root. bool: as it says. int: the number of ranks to reshard to. The other two alternatives are
-/// what a configuration file may contain by mistake; they are refused with ValueError.
+/// none: true for all but the root. bool: as it says. int: the number of ranks to reshard to. The other two
+/// alternatives are what a configuration file may contain by mistake; they are refused with ValueError.
 using ReshardAfterForward = std::variant<std::monostate, bool, int64_t, double, std::string>;
 
 /// Dimension to shard a parameter on; none for dimension 0.

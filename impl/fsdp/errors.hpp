@@ -1,5 +1,6 @@
 #pragma once
-// Exceptions of the library. Each knows the name of the Python class that PyTorch's FSDP2 raises in the same situation.
+// Exceptions of the library. Each knows the name of the Python class that PyTorch's FSDP2 raises in the same
+// situation.
 #include <stdexcept>
 #include <string>
 

@@ -1,6 +1,7 @@
 #pragma once
-// The front door. `fully_shard` shards the parameters under a module over the ranks of a mesh, in place: each parameter object
-// stays the same, its data become this rank's shard, and the module's forward gathers and frees what it needs.
+// The front door. `fully_shard` shards the parameters under a module over the ranks of a mesh, in place: each
+// parameter object stays the same, its data become this rank's shard, and the module's forward gathers and
+// frees what it needs.
 //
 //   auto model = make_model();
 //   for (auto& layer : layers(model)) fsdp::fully_shard(layer, {.mesh = mesh});
@@ -49,17 +50,18 @@ class UnshardHandle {
 
 /// A parameter of a unit, as this rank sees it now.
 struct UnitParameter {
-  std::string name;                ///< from the module that was asked
-  at::Tensor parameter;            ///< the registered parameter: shard or unsharded, by state
+  std::string name;                   ///< from the module that was asked
+  at::Tensor parameter;               ///< the registered parameter: shard or unsharded, by state
   std::optional<ShardLayout> layout;  ///< none: not managed by FSDP
   ShardedState state = ShardedState::sharded;
-  at::Tensor gradient;             ///< sharded; or unsharded and waiting, where `gradient_sharded` is false; or undefined
+  at::Tensor
+      gradient;  ///< sharded; or unsharded and waiting, where `gradient_sharded` is false; or undefined
   bool gradient_sharded = true;
   std::shared_ptr<Communicator> group;  ///< shard group, null where layout is none
 };
 
-/// Control over one sharded module. A cheap handle; it does not own the module. Methods with `recurse` act on all
-/// sharded modules below, too.
+/// Control over one sharded module. A cheap handle; it does not own the module. Methods with `recurse` act on
+/// all sharded modules below, too.
 class FSDPModule {
  public:
   explicit FSDPModule(std::shared_ptr<FSDPState> state) : state_(std::move(state)) {}
@@ -90,9 +92,11 @@ class FSDPModule {
   ShardedState sharded_state() const;
   bool is_root() const;  ///< known after the first forward
   const MixedPrecisionPolicy& mp_policy() const;
-  /// What was asked for, after the root's own rule and the special cases 1 and "all ranks": false, true or a group size.
+  /// What was asked for, after the root's own rule and the special cases 1 and "all ranks": false, true or a
+  /// group size.
   ReshardAfterForward reshard_after_forward() const;
-  /// The parameters that this unit gathers together, in buffer order. Names are relative to the unit's first module.
+  /// The parameters that this unit gathers together, in buffer order. Names are relative to the unit's first
+  /// module.
   std::vector<UnitParameter> parameters() const;
   const std::shared_ptr<FSDPState>& state() const { return state_; }
 
@@ -103,9 +107,11 @@ class FSDPModule {
 /// Several modules make one group: gathered before the first of them runs, resharded after the last.
 FSDPModule fully_shard(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
                        const FullyShardOptions& options = {});
-FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module, const FullyShardOptions& options = {});
+FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
+                       const FullyShardOptions& options = {});
 template <class Contained>
-FSDPModule fully_shard(const torch::nn::ModuleHolder<Contained>& holder, const FullyShardOptions& options = {}) {
+FSDPModule fully_shard(const torch::nn::ModuleHolder<Contained>& holder,
+                       const FullyShardOptions& options = {}) {
   return fully_shard(std::static_pointer_cast<torch::nn::Module>(holder.ptr()), options);
 }
 
@@ -115,8 +121,8 @@ std::vector<UnitParameter> named_parameters(const torch::nn::Module& root);
 /// Every sharded module of the tree in pre-order, with its name.
 std::vector<std::pair<std::string, FSDPModule>> named_units(const torch::nn::Module& root);
 
-/// Gives every parameter and buffer on the meta device memory on `device`, parameters shard by shard, values undefined
-/// except for padding. Objects stay the same.
+/// Gives every parameter and buffer on the meta device memory on `device`, parameters shard by shard, values
+/// undefined except for padding. Objects stay the same.
 void to_empty(torch::nn::Module& module, at::Device device);
 
 /// Number of pre- and post-backward hooks registered so far by this module's forwards.

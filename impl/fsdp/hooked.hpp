@@ -1,12 +1,13 @@
 #pragma once
 // Makes a torch::nn module class hookable without touching it:
 //
-//   FSDP_HOOKED_MODULE(HookedLinear, torch::nn::LinearImpl);   // a holder, used as torch::nn::Linear would be
-//   HookedLinear layer(torch::nn::LinearOptions(16, 16));
-//   layer(x);                                                  // runs hooks, then LinearImpl::forward, then hooks
+//   FSDP_HOOKED_MODULE(HookedLinear, torch::nn::LinearImpl);   // a holder, used as torch::nn::Linear would
+//   be HookedLinear layer(torch::nn::LinearOptions(16, 16)); layer(x); // runs hooks, then
+//   LinearImpl::forward, then hooks
 //
-// The derived class shadows `forward` with the same signature, so it works through holder(x), holder->forward(x),
-// torch::nn::Sequential and torch::nn::AnyModule. A call through a reference to the base class misses the hooks.
+// The derived class shadows `forward` with the same signature, so it works through holder(x),
+// holder->forward(x), torch::nn::Sequential and torch::nn::AnyModule. A call through a reference to the base
+// class misses the hooks.
 #include <torch/nn/pimpl.h>
 
 #include <utility>
@@ -45,8 +46,9 @@ class Hooked<M, R (Owner::*)(Args...)> : public M, public HookSlot {
     if (!has_forward_hooks()) return M::forward(std::forward<Args>(args)...);
     // Hooks replace tensors, so each argument is held by value here.
     return [this](std::decay_t<Args>... held) -> R {
-      return run_hooked(*this, [this](std::decay_t<Args>&... a) -> R { return M::forward(static_cast<Args>(a)...); },
-                        held...);
+      return run_hooked(
+          *this, [this](std::decay_t<Args>&... a) -> R { return M::forward(static_cast<Args>(a)...); },
+          held...);
     }(std::forward<Args>(args)...);
   }
 };
@@ -59,8 +61,8 @@ class Hooked<M, R (Owner::*)(Args...) const> : public Hooked<M, R (Owner::*)(Arg
 
 }  // namespace fsdp
 
-#define FSDP_HOOKED_MODULE(Name, Impl)                                           \
-  class Name : public torch::nn::ModuleHolder<fsdp::Hooked<Impl>> {              \
-   public:                                                                       \
-    using torch::nn::ModuleHolder<fsdp::Hooked<Impl>>::ModuleHolder;             \
+#define FSDP_HOOKED_MODULE(Name, Impl)                               \
+  class Name : public torch::nn::ModuleHolder<fsdp::Hooked<Impl>> {  \
+   public:                                                           \
+    using torch::nn::ModuleHolder<fsdp::Hooked<Impl>>::ModuleHolder; \
   }

@@ -1,8 +1,9 @@
 #pragma once
-// Decisions that an implementation can get wrong, each behind a small class whose methods *are* the correct rule. A faulty
-// implementation, or an experiment, overrides one method and hands its object in through FullyShardOptions::seams; the
-// training logic never asks which rule it runs with. Objects are shared between units and must not keep state per call
-// other than their own. Faults of transport are decorators of Communicator: see Seams::communicator.
+// Decisions that an implementation can get wrong, each behind a small class whose methods *are* the correct
+// rule. A faulty implementation, or an experiment, overrides one method and hands its object in through
+// FullyShardOptions::seams; the training logic never asks which rule it runs with. Objects are shared between
+// units and must not keep state per call other than their own. Faults of transport are decorators of
+// Communicator: see Seams::communicator.
 #include <ATen/core/Tensor.h>
 
 #include <functional>
@@ -18,10 +19,10 @@ namespace fsdp {
 
 /// Which unit a rule is asked about.
 struct UnitContext {
-  std::string name;           ///< fully qualified name once lazily initialised
-  int64_t rank = 0;           ///< in the shard group
-  int64_t ranks = 1;          ///< of the shard group
-  int64_t replicas = 1;       ///< of the replicate group, 1 without one
+  std::string name;      ///< fully qualified name once lazily initialised
+  int64_t rank = 0;      ///< in the shard group
+  int64_t ranks = 1;     ///< of the shard group
+  int64_t replicas = 1;  ///< of the replicate group, 1 without one
   bool is_root = false;
   TrainingState training_state = TrainingState::idle;
 };
@@ -31,7 +32,8 @@ struct Rows {
   int64_t end = 0;  ///< exclusive; equal to begin for a rank that holds nothing
 };
 
-/// How one dimension of `size` rows is cut over `ranks`: pieces of ceil(size / ranks), the last ones short or empty.
+/// How one dimension of `size` rows is cut over `ranks`: pieces of ceil(size / ranks), the last ones short or
+/// empty.
 class ShardRule {
  public:
   virtual ~ShardRule() = default;
@@ -47,26 +49,27 @@ class CastRule {
   virtual at::ScalarType shard_dtype(const MixedPrecisionPolicy& policy, at::ScalarType original) const;
   virtual at::ScalarType gather_dtype(const MixedPrecisionPolicy& policy, at::ScalarType original) const;
   /// None: reduce in the gradient's dtype.
-  virtual std::optional<at::ScalarType> reduce_dtype(const MixedPrecisionPolicy& policy, at::ScalarType original) const;
+  virtual std::optional<at::ScalarType> reduce_dtype(const MixedPrecisionPolicy& policy,
+                                                     at::ScalarType original) const;
   virtual at::Tensor input(const MixedPrecisionPolicy& policy, const at::Tensor& tensor) const;
   virtual at::Tensor output(const MixedPrecisionPolicy& policy, const at::Tensor& tensor) const;
 };
 
 /// One parameter's place in the flat buffers of its group.
 struct Slot {
-  int64_t offset;         ///< within one rank's part of the buffer, in elements of the buffer
-  int64_t numel;          ///< of the padded shard, in elements of the buffer
+  int64_t offset;  ///< within one rank's part of the buffer, in elements of the buffer
+  int64_t numel;   ///< of the padded shard, in elements of the buffer
   int64_t shard_dim;
   at::IntArrayRef sizes;  ///< of the unsharded parameter
 };
 
-/// Copies around the all-gather. `full` are padded unsharded buffers of ranks * numel elements for shard_dim 0, and exactly
-/// the unsharded tensors otherwise. `pieces` are padded shards of any dtype.
+/// Copies around the all-gather. `full` are padded unsharded buffers of ranks * numel elements for shard_dim
+/// 0, and exactly the unsharded tensors otherwise. `pieces` are padded shards of any dtype.
 class GatherRule {
  public:
   virtual ~GatherRule() = default;
-  virtual void copy_in(const UnitContext& unit, const std::vector<Slot>& slots, const std::vector<at::Tensor>& pieces,
-                       const at::Tensor& input) const;
+  virtual void copy_in(const UnitContext& unit, const std::vector<Slot>& slots,
+                       const std::vector<at::Tensor>& pieces, const at::Tensor& input) const;
   virtual void copy_out(const UnitContext& unit, const std::vector<Slot>& slots, const at::Tensor& output,
                         const std::vector<at::Tensor>& full) const;
 };
@@ -90,12 +93,14 @@ class ReduceRule {
  public:
   virtual ~ReduceRule() = default;
   virtual ReducePlan plan(const ReduceContext& context) const;
-  /// Whether this backward reduces, given set_requires_gradient_sync; and all-reduces, given set_requires_all_reduce.
+  /// Whether this backward reduces, given set_requires_gradient_sync; and all-reduces, given
+  /// set_requires_all_reduce.
   virtual bool reduces(const UnitContext& unit, bool requires_gradient_sync) const;
   virtual bool all_reduces(const UnitContext& unit, bool requires_all_reduce) const;
-  /// Fills the flat input [ranks, sum of numel] with the gradients' pieces, cast to its dtype and padded with zeros.
-  virtual void copy_in(const UnitContext& unit, const std::vector<Slot>& slots, const std::vector<at::Tensor>& gradients,
-                       const at::Tensor& input) const;
+  /// Fills the flat input [ranks, sum of numel] with the gradients' pieces, cast to its dtype and padded with
+  /// zeros.
+  virtual void copy_in(const UnitContext& unit, const std::vector<Slot>& slots,
+                       const std::vector<at::Tensor>& gradients, const at::Tensor& input) const;
 };
 
 /// How a new gradient joins an old one.
@@ -103,7 +108,8 @@ class AccumulateRule {
  public:
   virtual ~AccumulateRule() = default;
   /// Unsharded, without communication: dtype in which a gradient waits for the next reduction.
-  virtual at::ScalarType waiting_dtype(at::ScalarType gradient, std::optional<at::ScalarType> reduce_dtype) const;
+  virtual at::ScalarType waiting_dtype(at::ScalarType gradient,
+                                       std::optional<at::ScalarType> reduce_dtype) const;
   virtual void add_unsharded(at::Tensor& accumulated, const at::Tensor& gradient) const;
   /// Sharded: sets or adds to `parameter.grad`.
   virtual void add_sharded(const at::Tensor& parameter, const at::Tensor& gradient) const;

@@ -1,9 +1,11 @@
 #pragma once
-// The communication contract: all that the library asks of a backend. One object stands for one group of ranks.
+// The communication contract: all that the library asks of a backend. One object stands for one group of
+// ranks.
 //
-// Collectives are issued in the same order by every rank of the group and return at once; `Work::wait` blocks the host (CPU) or
-// orders the current stream (accelerators), and throws what went wrong. Tensors are one-dimensional and contiguous, are kept
-// alive by the Work, and must not be touched before `wait`. A backend is a folder beside this file.
+// Collectives are issued in the same order by every rank of the group and return at once; `Work::wait` blocks
+// the host (CPU) or orders the current stream (accelerators), and throws what went wrong. Tensors are
+// one-dimensional and contiguous, are kept alive by the Work, and must not be touched before `wait`. A
+// backend is a folder beside this file.
 #include <ATen/core/Tensor.h>
 
 #include <memory>
@@ -14,7 +16,8 @@ namespace fsdp {
 
 enum class ReduceOp { sum, avg, max, premul_sum };
 
-/// `avg` divides by the group size after summing, in the tensor's dtype. `premul_sum` multiplies by `factor` before summing.
+/// `avg` divides by the group size after summing, in the tensor's dtype. `premul_sum` multiplies by `factor`
+/// before summing.
 struct Reduction {
   ReduceOp op = ReduceOp::sum;
   double factor = 1.0;
@@ -40,19 +43,21 @@ using WorkPtr = std::unique_ptr<Work>;
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  virtual int64_t rank() const = 0;                          ///< within this group
-  virtual const std::vector<int64_t>& ranks() const = 0;     ///< world ranks of the members, in group order
+  virtual int64_t rank() const = 0;                       ///< within this group
+  virtual const std::vector<int64_t>& ranks() const = 0;  ///< world ranks of the members, in group order
   int64_t size() const { return static_cast<int64_t>(ranks().size()); }
-  virtual at::Device device() const = 0;                     ///< where the tensors must live
+  virtual at::Device device() const = 0;  ///< where the tensors must live
 
   /// out.numel() == size() * in.numel(); `in` may be this rank's slice of `out`.
   virtual WorkPtr all_gather(at::Tensor out, at::Tensor in, const CallSite& site) = 0;
   /// in.numel() == size() * out.numel(). `in` may be overwritten.
-  virtual WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, Reduction reduction, const CallSite& site) = 0;
+  virtual WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, Reduction reduction,
+                                 const CallSite& site) = 0;
   virtual WorkPtr all_reduce(at::Tensor tensor, Reduction reduction, const CallSite& site) = 0;
   virtual WorkPtr broadcast(at::Tensor tensor, int64_t root, const CallSite& site) = 0;
 
-  /// The group of the given members (world ranks). Called by these members only; the same ranks give the same group again.
+  /// The group of the given members (world ranks). Called by these members only; the same ranks give the same
+  /// group again.
   virtual std::shared_ptr<Communicator> subgroup(const std::vector<int64_t>& ranks) = 0;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
-// Adam and AdamW that round as torch.optim.Adam and AdamW of Python do (single-tensor path), which torch::optim's do not:
-// the first moment is a lerp, the second is divided by the root of its bias correction before eps is added. Works on shards.
+// Adam and AdamW that round as torch.optim.Adam and AdamW of Python do (single-tensor path), which
+// torch::optim's do not: the first moment is a lerp, the second is divided by the root of its bias correction
+// before eps is added. Works on shards.
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>

@@ -1,0 +1,143 @@
+#include "fsdp/state_dict.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "fsdp/errors.hpp"
+#include "fsdp/python_text.hpp"
+#include "fsdp/state.hpp"
+
+namespace fsdp {
+namespace {
+
+/// Parameters and buffers in order, tied ones under each of their names. Units go back to shards first.
+ShardedStateDict sharded_entries(const torch::nn::Module& module) {
+  ShardedStateDict entries;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    const auto [state, index] = FSDPState::of_parameter(tensor);
+    if (!state) {
+      entries.emplace_back(name, ShardedTensor{tensor.detach(), {tensor.sizes().vec()}, nullptr});
+      auto& layout = entries.back().second.layout;
+      layout.length = layout.chunk = tensor.dim() > 0 ? tensor.size(0) : 0;
+      return;
+    }
+    auto& group = *state->group();
+    group.to_sharded();
+    entries.emplace_back(
+        name, ShardedTensor{tensor.detach(), group.params()[index]->layout(), group.ranks().shard});
+  };
+  for (const auto& entry : module.named_parameters()) add(entry.key(), entry.value());
+  for (const auto& entry : module.named_buffers()) add(entry.key(), entry.value());
+  return entries;
+}
+
+/// Collects the faults of a state dict against a module.
+class Validation {
+ public:
+  explicit Validation(const torch::nn::Module& module) : module_name_(module.name()) {}
+
+  template <class Value>
+  std::map<std::string, const Value*> match(const ShardedStateDict& own,
+                                            const std::vector<std::pair<std::string, Value>>& given) {
+    std::map<std::string, const Value*> by_name;
+    std::vector<std::string> missing, unexpected;
+    for (const auto& [name, value] : given) {
+      if (!by_name.emplace(name, &value).second) faults_ += "\n\tKey given twice: '" + name + "'.";
+    }
+    std::set<std::string> known;
+    for (const auto& [name, value] : own) {
+      known.insert(name);
+      if (!by_name.contains(name)) missing.push_back(name);
+    }
+    for (const auto& [name, value] : given) {
+      if (!known.contains(name)) unexpected.push_back(name);
+    }
+    if (!missing.empty()) faults_ += "\n\tMissing key(s) in state_dict: " + python_list(missing) + ".";
+    if (!unexpected.empty())
+      faults_ += "\n\tUnexpected key(s) in state_dict: " + python_list(unexpected) + ".";
+    return by_name;
+  }
+
+  void same_shape(const std::string& name, at::IntArrayRef given, at::IntArrayRef expected) {
+    if (given == expected) return;
+    faults_ += "\n\tsize mismatch for " + name + ": the state has shape " + python_size(given) +
+               ", the module expects " + python_size(expected) + ".";
+  }
+  void same_dtype(const std::string& name, at::ScalarType given, at::ScalarType expected) {
+    if (given == expected) return;
+    faults_ += "\n\tdtype mismatch for " + name + ": the state has " + python_text(given) +
+               ", the module expects " + python_text(expected) + ".";
+  }
+  void same_layout(const std::string& name, const ShardLayout& given, const ShardLayout& expected) {
+    if (given.dim == expected.dim && given.start == expected.start && given.length == expected.length) return;
+    faults_ += "\n\tlayout mismatch for " + name + ": the state has indices " + range(given) +
+               ", this rank holds " + range(expected) +
+               ". It was saved by another rank or for another number of ranks.";
+  }
+  void finish() const {
+    if (!faults_.empty())
+      throw RuntimeError("Error(s) in loading state_dict for " + module_name_ + ":" + faults_);
+  }
+
+ private:
+  static std::string range(const ShardLayout& layout) {
+    return std::to_string(layout.start) + " to " + std::to_string(layout.start + layout.length) +
+           " of dimension " + std::to_string(layout.dim);
+  }
+  std::string module_name_;
+  std::string faults_;
+};
+
+}  // namespace
+
+ShardedStateDict sharded_state_dict(const torch::nn::Module& module) {
+  return sharded_entries(module);
+}
+
+StateDict full_state_dict(const torch::nn::Module& module) {
+  StateDict result;
+  for (const auto& [name, entry] : sharded_entries(module)) result.emplace_back(name, entry.full_tensor());
+  return result;
+}
+
+void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& state) {
+  const auto own = sharded_entries(module);
+  Validation validation(module);
+  const auto given = validation.match(own, state);
+  for (const auto& [name, entry] : own) {
+    const auto value = given.find(name);
+    if (value == given.end()) continue;
+    const auto& from = *value->second;
+    validation.same_shape(name, from.layout.global_shape, entry.layout.global_shape);
+    validation.same_layout(name, from.layout, entry.layout);
+    validation.same_shape(name + " (shard)", from.local.sizes(), entry.local.sizes());
+    validation.same_dtype(name, from.local.scalar_type(), entry.local.scalar_type());
+  }
+  validation.finish();
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, entry] : own) entry.local.copy_(given.at(name)->local);
+}
+
+void load_full_state_dict(torch::nn::Module& module, const StateDict& state) {
+  const auto own = sharded_entries(module);
+  Validation validation(module);
+  const auto given = validation.match(own, state);
+  for (const auto& [name, entry] : own) {
+    const auto value = given.find(name);
+    if (value == given.end()) continue;
+    validation.same_shape(name, value->second->sizes(), entry.layout.global_shape);
+    validation.same_dtype(name, value->second->scalar_type(), entry.local.scalar_type());
+  }
+  validation.finish();
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, entry] : own) {
+    const auto& whole = *given.at(name);
+    const auto& layout = entry.layout;
+    entry.local.copy_(entry.group ? whole.narrow(layout.dim, layout.start, layout.length) : whole);
+  }
+}
+
+}  // namespace fsdp
