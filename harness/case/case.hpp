@@ -1,4 +1,5 @@
-// A case: a scenario with every axis fixed, every expression evaluated, every loop unrolled. See conformance/LANGUAGE.md.
+// A case: a scenario with every axis fixed, every expression evaluated, every loop unrolled. See
+// conformance/LANGUAGE.md.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,11 @@ struct Case {
   std::string method;    // "F2MP/Class/method": the upstream method, also for twins
   int world = 0;
   Lane lane = Lane::tolerance;
-  std::vector<std::string> requires_;       // "gpu", "nccl", "compiler"
-  int seed_cases = 0;                        // upstream cases this one stands for; 0 for additions
-  std::optional<std::string> skip_reason;    // upstream returns early here
+  std::vector<std::string> requires_;      // "gpu", "nccl", "compiler"
+  int seed_cases = 0;                      // upstream cases this one stands for; 0 for additions
+  std::optional<std::string> skip_reason;  // upstream returns early here
   bool quick = false;
-  std::map<std::string, std::string> axes;   // as printed in the id, world excluded
+  std::map<std::string, std::string> axes;  // as printed in the id, world excluded
 
   std::filesystem::path file;  // scenario file, for messages
   std::string why;
@@ -46,8 +47,8 @@ class ScenarioError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// All cases of all scenarios under `conformance` (folder with scenarios/ and models/), in file and axis order.
-// Throws ScenarioError listing every mistake found, not only the first.
+// All cases of all scenarios under `conformance` (folder with scenarios/ and models/), in file and axis
+// order. Throws ScenarioError listing every mistake found, not only the first.
 std::vector<Case> load_cases(const std::filesystem::path& conformance);
 
 // One parameter or buffer of a resolved module, in registration order, tied ones once.
@@ -60,10 +61,12 @@ struct StateShape {
 };
 std::vector<StateShape> module_state(const Json& resolved_module);
 
-// Evaluates the case's data section: names as in PROTOCOL.md §4. The same case gives the same bytes on every machine.
+// Evaluates the case's data section: names as in PROTOCOL.md §4. The same case gives the same bytes on every
+// machine.
 TensorMap make_data(const Case& a_case);
 
-// What a testee's answer depends on: hash of models, plans, program, data, switches. Golden recordings are bound to it.
+// What a testee's answer depends on: hash of models, plans, program, data, switches. Golden recordings are
+// bound to it.
 std::string fingerprint(const Case& a_case);
 
 // The JSON that goes to a testee, without number, scratch and data file (PROTOCOL.md §4).

@@ -1,0 +1,147 @@
+#include "harness/case/build_cases.hpp"
+
+#include <algorithm>
+
+#include "harness/case/axes.hpp"
+#include "harness/case/program.hpp"
+#include "harness/case/scenario_grammar.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+std::vector<std::string> texts_of(const DataTree& map, std::string_view key) {
+  std::vector<std::string> result;
+  if (const DataTree* list = map.find(key))
+    for (const DataTree& item : list->items)
+      if (item.is_string()) result.push_back(item.scalar.get<std::string>());
+  return result;
+}
+
+std::string source_text(const DataTree& tree) {
+  const DataTree* source = tree.find("source");
+  if (!source) return "";
+  return "seed " + source->text_at("seed") + ", lines " + source->text_at("lines") + " (" +
+         source->text_at("file") + ")";
+}
+
+std::vector<std::string> requirements(const DataTree& tree, const Scope& scope, Mistakes& mistakes) {
+  std::vector<std::string> result = texts_of(tree, "requires");
+  if (const DataTree* listed = tree.find("requires"))
+    for (const DataTree& item : listed->items)
+      for (const DataTree::Entry& entry : item.entries)
+        if (holds(&entry.value, scope, mistakes)) result.push_back(entry.key);
+  return result;
+}
+
+std::optional<std::string> skip_reason(const DataTree& tree, const Scope& scope, Mistakes& mistakes) {
+  const DataTree* listed = tree.find("skip");
+  if (!listed) return std::nullopt;
+  for (const DataTree& entry : listed->items)
+    if (holds(entry.find("when"), scope, mistakes)) {
+      const DataTree* reason = entry.find("reason");
+      return reason ? scalar_text(evaluated(*reason, scope, mistakes).json()) : "";
+    }
+  return std::nullopt;
+}
+
+// A section that is a map, evaluated and checked against its own entry of the scenario table.
+Json section(const DataTree& tree, const char* key, const Scope& scope, Mistakes& mistakes) {
+  const DataTree* written = tree.find(key);
+  if (!written) return Json::object();
+  const DataTree value = evaluated(*written, scope, mistakes);
+  check(value, find_field(scenario_fields(), key)->rule, key, Stage::evaluated, mistakes);
+  return value.json();
+}
+
+const DataTree& map_or_empty(const DataTree& tree, const char* key) {
+  static const DataTree empty = [] {
+    DataTree map;
+    map.kind = DataTree::Kind::map;
+    return map;
+  }();
+  const DataTree* found = tree.find(key);
+  return found && found->is_map() ? *found : empty;
+}
+
+Json minimum_of(const DataTree& tree, const Scope& scope, const Json& expect, Mistakes& mistakes) {
+  Json minimum = section(tree, "minimum", scope, mistakes);
+  const bool compares =
+      std::any_of(expect.begin(), expect.end(), [](const Json& entry) { return entry.contains("equal"); });
+  if (compares && !minimum.contains("elements")) minimum["elements"] = 1;
+  return minimum;
+}
+
+void resolve_sections(Case& result, const DataTree& tree, const Scope& scope, const ModelFiles& models,
+                      Mistakes& mistakes) {
+  const std::size_t noted = mistakes.noted();
+  result.models = result.plans = Json::object();
+  for (const DataTree::Entry& entry : map_or_empty(tree, "models").entries)
+    result.models[entry.key] = resolve_module(entry.value, scope, models, mistakes);
+  for (const DataTree::Entry& entry : map_or_empty(tree, "plans").entries)
+    result.plans[entry.key] = resolve_plan(entry.value, scope, mistakes);
+  result.switches = section(tree, "switches", scope, mistakes);
+  result.data = resolve_data(map_or_empty(tree, "data"), scope, mistakes);
+  if (const DataTree* program = tree.find("program"))
+    result.program = unroll_program(*program, scope, mistakes);
+  if (const DataTree* expect = tree.find("expect"))
+    result.expect = resolve_expectations(*expect, scope, result.lane, mistakes);
+  result.minimum = minimum_of(tree, scope, result.expect, mistakes);
+  if (mistakes.noted() == noted) check_references(result, tree, mistakes);
+}
+
+Lane lane_of(const DataTree& tree, const Scope& scope, Mistakes& mistakes) {
+  const DataTree* written = tree.find("lane");
+  if (!written) return Lane::tolerance;
+  const DataTree lane = evaluated(*written, scope, mistakes);
+  check(lane, find_field(scenario_fields(), "lane")->rule, "lane", Stage::evaluated, mistakes);
+  return lane.scalar == "exact"       ? Lane::exact
+         : lane.scalar == "structure" ? Lane::structure
+                                      : Lane::tolerance;
+}
+
+}  // namespace
+
+std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models, Mistakes& mistakes) {
+  const DataTree& tree = scenario.tree;
+  const bool twin = scenario.id != scenario.method;
+  std::vector<Case> cases;
+  for (Binding& binding : expand_axes(tree, mistakes)) {
+    add_variables(binding.scope, tree.find("let"), mistakes);
+    Case& result = cases.emplace_back();
+    result.id = scenario.id + binding.suffix();
+    result.scenario = scenario.id;
+    result.method = scenario.method;
+    result.seed = scenario.id.substr(0, scenario.id.find('/'));
+    result.world = binding.world;
+    result.lane = lane_of(tree, binding.scope, mistakes);
+    result.requires_ = requirements(tree, binding.scope, mistakes);
+    result.seed_cases = !twin && binding.of_seed ? 1 : 0;
+    result.skip_reason = skip_reason(tree, binding.scope, mistakes);
+    result.quick = binding.quick;
+    result.axes = {binding.axes.begin(), binding.axes.end()};
+    result.file = scenario.file;
+    result.why = tree.text_at("why");
+    result.clauses = texts_of(tree, "clauses");
+    result.quirks = texts_of(tree, "quirks");
+    result.source = source_text(tree);
+    // What upstream returns early from is never acted out; its sections need not make sense.
+    Mistakes ignored;
+    resolve_sections(result, tree, binding.scope, models, result.skip_reason ? ignored : mistakes);
+  }
+  return cases;
+}
+
+void check_written_scenario(const Scenario& scenario, Mistakes& mistakes) {
+  const DataTree& tree = scenario.tree;
+  check_fields(tree, scenario_fields(), "", Stage::written, mistakes);
+  if (const DataTree* program = tree.find("program")) check_written_program(*program, mistakes);
+  if (const DataTree* expect = tree.find("expect")) check_written_expectations(*expect, mistakes);
+  for (const DataTree::Entry& plan : map_or_empty(tree, "plans").entries)
+    check_written_plan(plan.value, mistakes);
+  for (const DataTree::Entry& entry : map_or_empty(tree, "plans").entries)
+    if (!map_or_empty(tree, "models").find(entry.key))
+      mistakes.add({tree.place.file, entry.line},
+                   "a plan for '" + entry.key + "', which is no instance under models");
+}
+
+}  // namespace fsdp_cts

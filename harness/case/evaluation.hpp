@@ -1,0 +1,17 @@
+// Expressions inside data: replaces every ${…} and drops what `when` excludes.
+#pragma once
+
+#include "harness/case/expression.hpp"
+#include "harness/case/mistakes.hpp"
+
+namespace fsdp_cts {
+
+// List elements that are maps may carry `when` (an expression without ${}, or true/false); it is removed, and
+// the element with it when false. A value whose expression cannot be evaluated becomes unknown and its
+// mistake is noted.
+DataTree evaluated(const DataTree& tree, const Scope& scope, Mistakes& mistakes);
+
+// The truth of a `when`; true when it is absent or cannot be evaluated, which is then noted.
+bool holds(const DataTree* when, const Scope& scope, Mistakes& mistakes);
+
+}  // namespace fsdp_cts

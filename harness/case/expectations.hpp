@@ -1,0 +1,20 @@
+// The kinds of expectations of LANGUAGE.md §7 as a table.
+#pragma once
+
+#include "harness/case/grammar.hpp"
+
+namespace fsdp_cts {
+
+struct ExpectationKind {
+  std::string name;
+  std::string main;        // the argument that a value in place of a map stands for; "" when there is none
+  Fields arguments;        // of a closed map
+  const char* about = "";  // a sentence with {argument} where its value goes; {} is the whole value
+  std::optional<Rule> whole = {};  // instead of arguments: the form of the whole value
+};
+
+const std::vector<ExpectationKind>& expectation_kinds_of_language();
+const ExpectationKind* find_expectation_kind(std::string_view name);
+const Fields& expectation_modifiers();  // clause, label, iteration, model
+
+}  // namespace fsdp_cts

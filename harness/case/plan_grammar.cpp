@@ -1,0 +1,116 @@
+#include <stdexcept>
+
+#include "harness/case/scenario_grammar.hpp"
+
+namespace fsdp_cts {
+
+const std::vector<std::string>& plan_apis() {
+  static const std::vector<std::string> apis = {"fully_shard", "fsdp", "composable"};
+  return apis;
+}
+
+const Fields& plan_fields() {
+  static const Rule unit{.types = types::map, .schema_ref = "unit"};
+  static const Fields table = {
+      {"api", {.types = types::string, .words = plan_apis()}, true},
+      {"mesh",
+       {.types = types::list, .each = &rules::positive, .length = 2},
+       false,
+       {},
+       "[replicate, shard], hybrid only"},
+      {"units", {.types = types::list, .each = &unit}, true, {}, "calls of the API, in order"},
+  };
+  return table;
+}
+
+namespace {
+
+const Fields& fully_shard_fields() {
+  static const Fields mixed_precision = {{"param_dtype", rules::float_dtype_or_null},
+                                         {"reduce_dtype", rules::float_dtype_or_null},
+                                         {"output_dtype", rules::float_dtype_or_null},
+                                         {"cast_forward_inputs", rules::boolean}};
+  static const Fields table = {
+      {"modules", rules::names, true, {}, "paths; \"\" is the root"},
+      {"reshard_after_forward", {.types = types::null | types::boolean | types::integer, .at_least = 1}},
+      {"mixed_precision", {.types = types::map | types::null, .fields = &mixed_precision}},
+      {"ignored_parameters", rules::names},
+      {"shard_dims",
+       {.types = types::map, .each = &rules::natural},
+       false,
+       {},
+       "parameter name to dimension"},
+  };
+  return table;
+}
+
+// The settings FSDP1 takes; `wrap` rules of a custom policy may carry them too.
+Fields fsdp_settings() {
+  static const Fields mixed_precision = {
+      {"param_dtype", rules::float_dtype_or_null},  {"reduce_dtype", rules::float_dtype_or_null},
+      {"buffer_dtype", rules::float_dtype_or_null}, {"keep_low_precision_grads", rules::boolean},
+      {"cast_forward_inputs", rules::boolean},      {"cast_root_forward_inputs", rules::boolean}};
+  static const Fields dummy_group = {
+      {"dummy", rules::positive, true, {}, "size of a group that communicates nothing"}};
+  return {
+      {"sharding_strategy",
+       {.types = types::string,
+        .words = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"}}},
+      {"use_orig_params", rules::boolean},
+      {"mixed_precision", {.types = types::map | types::null, .fields = &mixed_precision}},
+      {"backward_prefetch",
+       {.types = types::string | types::null, .words = {"BACKWARD_PRE", "BACKWARD_POST"}}},
+      {"forward_prefetch", rules::boolean},
+      {"limit_all_gathers", rules::boolean},
+      {"cpu_offload", rules::boolean},
+      {"process_group",
+       {.types = types::string | types::map, .words = {"world", "self"}, .fields = &dummy_group}},
+      {"ignored_modules", rules::names},
+      {"ignored_parameters", rules::names},
+      {"device_id", {types::integer | types::string | types::null}},
+  };
+}
+
+const Fields& fsdp_fields() {
+  static const Fields table = [] {
+    Fields fields = {{"modules",
+                      {.types = types::list, .each = &rules::name, .length = 1},
+                      true,
+                      {},
+                      "one path; \"\" is the root"}};
+    for (Field& field : fsdp_settings()) fields.push_back(std::move(field));
+    fields.push_back({"auto_wrap", {.types = types::map, .fields = &auto_wrap_fields()}});
+    return fields;
+  }();
+  return table;
+}
+
+}  // namespace
+
+const Fields& auto_wrap_fields() {
+  static const Fields settings = fsdp_settings();
+  static const Fields wrap_rule = {
+      {"class", rules::name, true},
+      {"wrap", {.types = types::boolean | types::map, .fields = &settings}, true}};
+  static const Rule one_rule{.types = types::map, .fields = &wrap_rule};
+  static const Rule policy{.types = types::map, .schema_ref = "auto_wrap"};
+  static const Fields table = {
+      {"policy",
+       {.types = types::string,
+        .words = {"module_wrap", "transformer", "size_based", "always", "batch_norm", "custom", "or"}},
+       true},
+      {"classes", rules::names},
+      {"min_num_params", rules::natural},
+      {"rules", {.types = types::list, .each = &one_rule}, false, {}, "of policy custom"},
+      {"policies", {.types = types::list, .each = &policy}, false, {}, "of policy or"},
+  };
+  return table;
+}
+
+const Fields& unit_fields(std::string_view api) {
+  if (api == "fully_shard") return fully_shard_fields();
+  if (api == "fsdp" || api == "composable") return fsdp_fields();
+  throw std::out_of_range("no plan API is called '" + std::string(api) + "'");
+}
+
+}  // namespace fsdp_cts
