@@ -17,9 +17,14 @@ def reason_unsupported(case: dict[str, Any], device: torch.device) -> str | None
     for instance, plan in case["plans"].items():
         if reason := _plan(plan, device):
             return f"model '{instance}': {reason}"
+    sharded: set[str] = set()
     for step in case["program"]:
-        if reason := _step(step, case["plans"].get(step.get("model", "model")), device):
+        instance = step.get("model", "model")
+        plan = case["plans"].get(instance)
+        if reason := _step(step, plan, device) or (_flattened(step, plan) if instance in sharded else None):
             return f"'{step['verb']}': {reason}"
+        if step["verb"] == "shard":
+            sharded.add(instance)
     return None
 
 
@@ -53,7 +58,11 @@ def _step(step: dict[str, Any], plan: dict[str, Any] | None, device: torch.devic
             return "offload_to_cpu frees storage that it still uses when the model is on the CPU already"
     if verb == "clip_grad_norm" and api == "composable":
         return "the composable form has none"
-    flattened = api == "fsdp" and any(not unit.get("use_orig_params", False) for unit in plan["units"])
-    if verb in ("mutate", "set_requires_grad") and flattened:
+    return None
+
+
+def _flattened(step: dict[str, Any], plan: dict[str, Any]) -> str | None:
+    flattened = plan["api"] == "fsdp" and any(not unit.get("use_orig_params", False) for unit in plan["units"])
+    if flattened and step["verb"] in ("mutate", "set_requires_grad"):
         return "with use_orig_params=False there is no original parameter to change"
     return None

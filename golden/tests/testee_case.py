@@ -42,8 +42,8 @@ class TesteeCase(unittest.TestCase):
         return found
 
     def whole(self, answers: list[RankAnswer], what: str, name: str, which: int = 0) -> torch.Tensor:
-        """Assembled from the shards of all ranks; unsharded: rank 0's."""
-        parts = [self.item(answer, what, name, which) for answer in answers]
+        """Assembled from the shards of the ranks that have the item; unsharded: the first such rank's."""
+        parts = [self.item(a, what, name, which) for a in answers if any(i["name"] == name for i in a.entries(what)[which]["items"])]
         shape = parts[0][0]["global_shape"]
         flat = torch.full((prod(shape),), float("nan"), dtype=getattr(torch, parts[0][0]["dtype"]))
         for item, tensors in parts if parts[0][0]["sharded"] else parts[:1]:
