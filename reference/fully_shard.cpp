@@ -54,6 +54,18 @@ sdk::Tensors FullyShardUnit::after_forward(sdk::Tensors outputs) {
   return cast_floating(std::move(outputs), policy_.output_dtype);
 }
 
+sdk::Unit FullyShardUnit::describe() const {
+  const auto shown = [](std::optional<at::ScalarType> dtype) { return dtype ? Json(sdk::dtype_name(*dtype)) : Json(); };
+  const Json settings = {{"mixed_precision",
+                          {{"param_dtype", shown(policy_.param_dtype)},
+                           {"reduce_dtype", shown(policy_.reduce_dtype)},
+                           {"output_dtype", shown(policy_.output_dtype)},
+                           {"cast_forward_inputs", policy_.cast_forward_inputs}}}};
+  sdk::Unit unit{path(), module().class_name(), settings, {}};
+  for (const UnitParameter& p : parameters_) unit.parameters.push_back(p.name);
+  return unit;
+}
+
 std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Json& plan, bool widen) {
   const Json mesh = plan.value("mesh", Json());
   const int replicate_size = mesh.is_array() && mesh.size() == 2 ? mesh.at(0).get<int>() : 1;

@@ -24,6 +24,7 @@ class FullyShardUnit : public Unit {
 
   void before_backward() override {}
   void reduce(const std::vector<Unit*>& peers, Order order) override;
+  sdk::Unit describe() const override;
 
   bool reduce_gradients = true;      // set_requires_gradient_sync
   bool all_reduce_gradients = true;  // set_requires_all_reduce

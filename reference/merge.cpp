@@ -11,7 +11,7 @@ using sdk::Observation;
 
 bool is_truth(const std::string& what) {
   static const std::set<std::string> known{"loss", "output", "parameters", "gradients", "full_parameters", "buffers",
-                                           "optimizer_state", "recorded", "seen_parameters", "units", "attempt"};
+                                           "optimizer_state", "recorded", "seen_parameters", "units", "warnings", "attempt"};
   return known.contains(what) || what.starts_with("register:") || what.starts_with("state_dict:");
 }
 

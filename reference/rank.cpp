@@ -1,5 +1,6 @@
 #include "reference/rank.hpp"
 
+#include "reference/flat_units.hpp"
 #include "reference/fully_shard.hpp"
 
 namespace fsdp_cts::reference {
@@ -10,10 +11,12 @@ sdk::Identity Rank::identity() const {
 
 void Rank::shard(sdk::Model& model) {
   const bool widen = context().data.widened();
-  ShardedModel sharded{model.module, {}, {}};
+  ShardedModel sharded{model.module, {}};
   const std::string api = model.plan.at("api");
   if (api == "fully_shard") {
     sharded.units = fully_shard_units(*model.module, model.plan, widen);
+  } else if (api == "fsdp" || api == "composable") {
+    sharded.units = flat_units(*model.module, model.plan, context());
   } else {
     throw std::invalid_argument("the reference has no api \"" + api + "\"");
   }
@@ -25,10 +28,7 @@ sdk::Tensors Rank::forward(sdk::Model& model, sdk::Tensors inputs) {
   try {
     return Operations::forward(model, std::move(inputs));
   } catch (...) {
-    const auto sharded = sharded_.find(model.instance);
-    if (sharded != sharded_.end()) {
-      for (const auto& unit : sharded->second.units) unit->abandon_forward();
-    }
+    for (Unit* unit : units_of(model)) unit->abandon_forward();
     throw;
   }
 }
@@ -43,8 +43,8 @@ void Rank::backward(const at::Tensor& loss) {
 // What has no effect on values has none here: gathering, freeing and prefetching.
 void Rank::control(sdk::Model& model, const sdk::Json& verb) {
   const std::string name = verb.at("verb"), module = verb.value("module", "");
-  for (const auto& unit : sharded_.at(model.instance).units) {
-    auto* sharded = dynamic_cast<FullyShardUnit*>(unit.get());
+  for (Unit* unit : units_of(model)) {
+    auto* sharded = dynamic_cast<FullyShardUnit*>(unit);
     if (!sharded) continue;
     if (name == "set_gradient_divide_factor" && sharded->path() == module) sharded->divide_factor = verb.at("value");
     if (!sharded->is_inside(module)) continue;
@@ -53,9 +53,70 @@ void Rank::control(sdk::Model& model, const sdk::Json& verb) {
   }
 }
 
+std::function<void()> Rank::enter(sdk::Model& model, const sdk::Json& verb) {
+  if (verb.at("scope") == "summon") {
+    summon(model);
+    return [] {};
+  }
+  std::vector<std::function<void()>> restore;
+  for (Unit* unit : units_of(model)) {
+    auto* flat = dynamic_cast<FlatUnit*>(unit);
+    bool& flag = flat ? flat->sync_gradients : static_cast<FullyShardUnit*>(unit)->reduce_gradients;
+    restore.push_back([&flag, before = flag] { flag = before; });
+    flag = false;
+  }
+  return [restore] {
+    for (const auto& one : restore) one();
+  };
+}
+
+void Rank::summon(const sdk::Model& model) {
+  for (Unit* unit : units_of(model)) {
+    if (auto* flat = dynamic_cast<FlatUnit*>(unit)) flat->write_back();
+  }
+}
+
+std::vector<sdk::Exposed> Rank::full_parameters(sdk::Model& model) {
+  summon(model);
+  return Operations::full_parameters(model);
+}
+
+void Rank::zero_parameters(sdk::Model& model) {
+  summon(model);
+  Operations::zero_parameters(model);
+}
+
+// Buffers go in with the dtype they had before any unit cast them.
+sdk::StateDict Rank::state_dict(sdk::Model& model, const std::string& kind) {
+  sdk::StateDict state = Operations::state_dict(model, kind);
+  for (Unit* unit : units_of(model)) {
+    auto* flat = dynamic_cast<FlatUnit*>(unit);
+    if (!flat) continue;
+    for (const FlatUnit::Buffer& buffer : flat->buffers) {
+      for (sdk::Exposed& item : state.items) {
+        if (item.name == buffer.name) item.value = item.value.to(buffer.original);
+      }
+    }
+  }
+  return state;
+}
+
 std::vector<sdk::Unit> Rank::units(sdk::Model& model) {
+  std::vector<sdk::Unit> described;
+  for (const auto& [path, module] : named_modules(*model.module)) {
+    for (const Unit* unit : units_of(model)) {
+      if (&unit->module() == module) described.push_back(unit->describe());
+    }
+  }
+  return described;
+}
+
+std::vector<Unit*> Rank::units_of(const sdk::Model& model) const {
+  std::vector<Unit*> units;
   const auto sharded = sharded_.find(model.instance);
-  return sharded == sharded_.end() ? std::vector<sdk::Unit>{} : sharded->second.tree;
+  if (sharded == sharded_.end()) return units;
+  for (const auto& unit : sharded->second.units) units.push_back(unit.get());
+  return units;
 }
 
 void Rank::set_buffer(sdk::Model& model, const std::string& name, at::ScalarType dtype) {

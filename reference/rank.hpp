@@ -15,7 +15,6 @@ namespace fsdp_cts::reference {
 struct ShardedModel {
   std::shared_ptr<sdk::Module> root;
   std::vector<std::unique_ptr<Unit>> units;
-  std::vector<sdk::Unit> tree;  // what `units` observes
 };
 
 class Rank : public sdk::Operations {
@@ -27,12 +26,19 @@ class Rank : public sdk::Operations {
   // Autograd only; the simulation reduces when all ranks are done.
   void backward(const at::Tensor& loss) override;
   void control(sdk::Model& model, const sdk::Json& verb) override;
-  std::vector<sdk::Unit> units(sdk::Model& model) override;
+  std::function<void()> enter(sdk::Model& model, const sdk::Json& verb) override;
+  std::vector<sdk::Exposed> full_parameters(sdk::Model& model) override;
+  sdk::StateDict state_dict(sdk::Model& model, const std::string& kind) override;
+  void zero_parameters(sdk::Model& model) override;
+  std::vector<sdk::Unit> units(sdk::Model& model) override;  // in module order
   void set_buffer(sdk::Model& model, const std::string& name, at::ScalarType dtype) override;
 
   std::map<std::string, ShardedModel>& sharded() { return sharded_; }
 
  private:
+  std::vector<Unit*> units_of(const sdk::Model& model) const;
+  void summon(const sdk::Model& model);  // what FSDP does before it gathers everything
+
   std::map<std::string, ShardedModel> sharded_;  // by instance
 };
 

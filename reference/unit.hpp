@@ -8,10 +8,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "harness/sdk/cpp/module.hpp"
+#include "harness/sdk/cpp/operations.hpp"
 #include "reference/reduction.hpp"
 
 namespace fsdp_cts::reference {
@@ -38,6 +39,8 @@ class Unit {
   virtual void before_backward() = 0;
   // After autograd ran on all ranks. `peers` are the same unit on every rank, in rank order, this one among them.
   virtual void reduce(const std::vector<Unit*>& peers, Order order) = 0;
+
+  virtual sdk::Unit describe() const = 0;  // what `units` observes
 
   const std::string& path() const { return modules_.front().first; }
   bool is_inside(const std::string& path) const;  // its module is that one or below it

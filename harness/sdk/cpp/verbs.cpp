@@ -119,7 +119,7 @@ void Verbs::loss(const Json& step) {
   } else if (kind == "mse") {
     result = at::mse_loss(total, one(step.at("with")));
   } else if (kind == "cross_entropy") {
-    result = at::cross_entropy_loss(total.view({-1, total.size(-1)}), one(step.at("with")).view({-1}), {}, at::Reduction::Sum);
+    result = at::cross_entropy_loss(total.reshape({-1, total.size(-1)}), one(step.at("with")).reshape({-1}), {}, at::Reduction::Sum);
   } else {
     throw std::invalid_argument("no loss is called \"" + kind + "\"; there are sum, dot, mse, cross_entropy");
   }

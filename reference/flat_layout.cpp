@@ -1,0 +1,37 @@
+#include "reference/flat_layout.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace fsdp_cts::reference {
+namespace {
+
+std::int64_t round_up(std::int64_t a, std::int64_t multiple) { return (a + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+FlatLayout::FlatLayout(const std::vector<std::int64_t>& numels, std::int64_t alignment, std::int64_t ranks, bool use_orig_params)
+    : numels_(numels), ranks_(ranks) {
+  for (const std::int64_t numel : numels) {
+    if (use_orig_params) total_ = round_up(total_, alignment);
+    offsets_.push_back(total_);
+    total_ += numel;
+  }
+  if (use_orig_params) total_ = round_up(total_, ranks);
+}
+
+std::int64_t FlatLayout::numel_in_shard(std::size_t member, std::int64_t rank) const {
+  const std::int64_t shard_begin = rank * shard_numel(), shard_end = shard_begin + shard_numel();
+  const std::int64_t begin = std::max(offsets_[member], shard_begin);
+  const std::int64_t end = std::min(offsets_[member] + numels_[member], shard_end);
+  return std::max<std::int64_t>(end - begin, 0);
+}
+
+at::Tensor FlatLayout::join(const std::vector<at::Tensor>& members, std::int64_t padded_to) const {
+  at::Tensor flat = at::zeros({padded_to}, members.front().options().requires_grad(false));
+  for (std::size_t i = 0; i < members.size(); ++i) flat.narrow(0, offsets_[i], numels_[i]).copy_(members[i].reshape({-1}));
+  return flat;
+}
+
+}  // namespace fsdp_cts::reference

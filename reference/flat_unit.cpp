@@ -1,0 +1,109 @@
+#include "reference/flat_unit.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <numeric>
+
+#include "harness/sdk/cpp/errors.hpp"
+
+namespace fsdp_cts::reference {
+namespace {
+
+FlatLayout layout_of(const std::vector<UnitParameter>& parameters, const FlatSettings& settings) {
+  std::vector<std::int64_t> numels;
+  for (const UnitParameter& p : parameters) numels.push_back(p.master.numel());
+  std::int64_t alignment = 1;
+  if (!parameters.empty()) {
+    const at::ScalarType dtype = settings.mixed_precision.param_dtype.value_or(parameters.front().master.scalar_type());
+    alignment = 16 / static_cast<std::int64_t>(c10::elementSize(dtype));
+  }
+  return {numels, alignment, settings.group.size, settings.use_orig_params};
+}
+
+}  // namespace
+
+FlatUnit::FlatUnit(std::string path, sdk::Module& module, std::vector<UnitParameter> parameters, FlatSettings settings)
+    : Unit({{std::move(path), &module}}, std::move(parameters)),
+      settings_(std::move(settings)),
+      layout_(layout_of(parameters_, settings_)),
+      hidden_(parameters_.size()) {}
+
+sdk::Unit FlatUnit::describe() const {
+  sdk::Unit unit{path(), module().class_name(), settings_.shown, {}};
+  for (const UnitParameter& p : parameters_) unit.parameters.push_back(p.name);
+  return unit;
+}
+
+bool FlatUnit::forced_full_precision() const { return settings_.full_precision_in_eval && !module().is_training(); }
+
+at::ScalarType FlatUnit::compute_dtype(const UnitParameter& parameter) const {
+  const at::ScalarType original = parameter.master.scalar_type();
+  return forced_full_precision() ? original : settings_.mixed_precision.param_dtype.value_or(original);
+}
+
+// The root casts by `cast_root_forward_inputs`; in the composable form so does every unit, by its own policy. A unit that owns
+// parameters also casts by `cast_forward_inputs`.
+sdk::Tensors FlatUnit::before_forward(sdk::Tensors inputs) {
+  write_back();
+  const FlatMixedPrecision& mixed = settings_.mixed_precision;
+  for (const Buffer& b : buffers) {
+    const at::ScalarType wanted = forced_full_precision() ? b.original : mixed.buffer_dtype.value_or(b.original);
+    const at::Tensor& buffer = b.owner->buffer(b.key);
+    if (mixed.buffer_dtype && buffer.scalar_type() != wanted) b.owner->set_buffer(b.key, buffer.to(wanted));
+  }
+  const bool as_root = (is_root_ || settings_.composable) && mixed.cast_root_forward_inputs;
+  const bool as_owner = !parameters_.empty() && mixed.cast_forward_inputs;
+  if (forced_full_precision() || !(as_root || as_owner)) return inputs;
+  return cast_floating(std::move(inputs), mixed.param_dtype);
+}
+
+sdk::Tensors FlatUnit::after_forward(sdk::Tensors outputs) {
+  if (settings_.keeps_unsharded() && settings_.use_orig_params && c10::GradMode::is_enabled()) {
+    for (const UnitParameter& p : parameters_) seen_.push_back({p.master.unsafeGetTensorImpl(), p.master.storage().data()});
+  }
+  return outputs;
+}
+
+void FlatUnit::write_back() {
+  const std::vector<Seen> left_unsharded = std::move(seen_);
+  seen_.clear();
+  if (!settings_.use_orig_params || settings_.skip_writeback_check) return;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::int64_t held = layout_.numel_in_shard(i, settings_.group.rank);
+    if (held == 0) continue;
+    const at::Tensor& now = parameters_[i].slots.front().tensor();
+    if (!left_unsharded.empty()) {
+      const bool same = now.unsafeGetTensorImpl() == left_unsharded[i].tensor && now.storage().data() == left_unsharded[i].storage;
+      if (!same) {
+        throw sdk::Error("AssertionError", "FSDP does not support changing the parameters between forward and backward for ShardingStrategy." +
+                                               settings_.sharding_strategy);
+      }
+    }
+    const at::Tensor& before = parameters_[i].master;
+    const std::int64_t grown = now.dim() > 0 && now.size(0) > before.size(0) ? now.size(0) - before.size(0) : 0;
+    if (now.is_same(before) || grown == 0) continue;
+    throw sdk::Error("RuntimeError", "Cannot writeback when the parameter shape changes\nExpects torch.Size([" + std::to_string(held) +
+                                         "]) but got torch.Size([" + std::to_string(held + grown) + "])");
+  }
+}
+
+void FlatUnit::before_backward() {
+  if (!seen_.empty()) write_back();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    UnitParameter& p = parameters_[i];
+    if (!p.compute.defined()) continue;
+    if (unreduced_is_exposed_) {
+      // Autograd goes on adding to what no_sync left.
+      p.compute.mutable_grad() = p.master.grad();
+      p.master.mutable_grad() = std::exchange(hidden_[i], at::Tensor());
+    } else if (!settings_.shards()) {
+      // Nothing is sharded, so autograd adds to the reduced gradient and all of it is reduced again.
+      p.compute.mutable_grad() = p.master.grad();
+      p.master.mutable_grad().reset();
+    }
+  }
+  unreduced_is_exposed_ = false;
+}
+
+}  // namespace fsdp_cts::reference

@@ -1,0 +1,57 @@
+// One FSDP1 instance on one simulated rank: casts, writeback rules, reduction of its flat gradient.
+#pragma once
+
+#include "reference/flat_layout.hpp"
+#include "reference/flat_settings.hpp"
+#include "reference/unit.hpp"
+
+namespace fsdp_cts::reference {
+
+class FlatUnit : public Unit {
+ public:
+  FlatUnit(std::string path, sdk::Module& module, std::vector<UnitParameter> parameters, FlatSettings settings);
+
+  void before_backward() override;
+  void reduce(const std::vector<Unit*>& peers, Order order) override;
+  sdk::Unit describe() const override;
+
+  // What FSDP does before it gathers: takes over what user code put in place of a parameter. Throws what it throws for a wrong
+  // shape, or for a change while parameters were left unsharded between forward and backward. Both are local to the ranks whose
+  // shard holds a part of that parameter.
+  void write_back();
+
+  void set_root(bool is_root) { is_root_ = is_root; }
+  const FlatSettings& settings() const { return settings_; }
+  bool sync_gradients = true;  // false inside no_sync
+  // Floating buffers that belong to this unit, not to a nested one, with their original dtypes.
+  struct Buffer {
+    sdk::Module* owner;
+    std::string key, name;
+    at::ScalarType original;
+  };
+  std::vector<Buffer> buffers;
+
+ protected:
+  at::ScalarType compute_dtype(const UnitParameter& parameter) const override;
+  sdk::Tensors before_forward(sdk::Tensors inputs) override;
+  sdk::Tensors after_forward(sdk::Tensors outputs) override;
+
+ private:
+  // A member as it was when parameters were left unsharded.
+  struct Seen {
+    const at::TensorImpl* tensor;
+    const void* storage;
+  };
+  bool forced_full_precision() const;
+  std::vector<at::Tensor> take_gradients();
+  void accept(std::size_t member, const at::Tensor& reduced);
+
+  FlatSettings settings_;
+  FlatLayout layout_;
+  bool is_root_ = false;
+  std::vector<Seen> seen_;            // empty: nothing was left unsharded
+  bool unreduced_is_exposed_ = false;  // after no_sync the exposed gradients are this rank's own
+  std::vector<at::Tensor> hidden_;     // reduced gradients that wait behind those
+};
+
+}  // namespace fsdp_cts::reference

@@ -1,0 +1,94 @@
+// How FSDP1 turns the gradients of all ranks into one: divide, add, divide, cast, accumulate.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "reference/flat_unit.hpp"
+
+namespace fsdp_cts::reference {
+
+// Empty when none of the members got one. In one flat gradient a trainable member that was not used has zeros.
+std::vector<at::Tensor> FlatUnit::take_gradients() {
+  std::vector<at::Tensor> gradients;
+  for (UnitParameter& p : parameters_) {
+    gradients.push_back(p.compute.defined() ? p.compute.grad() : at::Tensor());
+    if (p.compute.defined()) p.compute.mutable_grad().reset();
+  }
+  const bool none = std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& g) { return g.defined(); });
+  if (none) return {};
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) gradients[i] = at::zeros_like(parameters_[i].compute.detach());
+  }
+  return gradients;
+}
+
+void FlatUnit::accept(std::size_t member, const at::Tensor& reduced) {
+  UnitParameter& p = parameters_[member];
+  if (!p.master.requires_grad()) return;
+  const FlatMixedPrecision& mixed = settings_.mixed_precision;
+  const bool keep_low = mixed.keep_low_precision_grads && !forced_full_precision();
+  at::Tensor& gradient = p.master.mutable_grad();
+  if (keep_low && gradient.defined()) gradient = gradient.to(p.master.scalar_type());
+  accumulate_gradient(p.master, reduced.to(p.master.scalar_type()));
+  if (keep_low) gradient = gradient.to(compute_dtype(p));
+}
+
+void FlatUnit::reduce(const std::vector<Unit*>& peers, Order order) {
+  if (parameters_.empty() || !settings_.group.communicates) return;
+  std::vector<FlatUnit*> ranks;
+  std::vector<std::vector<at::Tensor>> gradients;
+  for (Unit* peer : peers) {
+    ranks.push_back(static_cast<FlatUnit*>(peer));
+    gradients.push_back(ranks.back()->take_gradients());
+    if (gradients.back().empty()) return;
+  }
+  if (!sync_gradients) {
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      ranks[r]->unreduced_is_exposed_ = true;
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        UnitParameter& p = ranks[r]->parameters_[i];
+        ranks[r]->hidden_[i] = std::exchange(p.master.mutable_grad(), p.master.requires_grad() ? gradients[r][i] : at::Tensor());
+      }
+    }
+    return;
+  }
+
+  const FlatMixedPrecision& mixed = settings_.mixed_precision;
+  const auto size = static_cast<std::size_t>(settings_.group.size), replicas = static_cast<std::size_t>(settings_.group.replicas);
+  const double divisor = static_cast<double>(size * replicas);
+  const std::int64_t length = settings_.shards() ? layout_.shard_numel() * settings_.group.size : layout_.total();
+  const std::size_t set = size * replicas;  // ranks whose gradients end up as one; `self` makes a set of each rank
+  for (std::size_t first = 0; first < ranks.size(); first += set) {
+    std::vector<at::Tensor> sums;
+    for (std::size_t replica = 0; replica < replicas; ++replica) {
+      std::vector<at::Tensor> buffers;
+      for (std::size_t r = first + replica * size; r < first + (replica + 1) * size; ++r) {
+        at::Tensor flat = layout_.join(gradients[r], length);
+        const at::ScalarType reduce_dtype = mixed.reduce_dtype.value_or(mixed.param_dtype.value_or(parameters_.front().master.scalar_type()));
+        if (!forced_full_precision()) flat = flat.to(reduce_dtype);
+        divide(flat, predivide_factor(divisor));
+        buffers.push_back(std::move(flat));
+      }
+      sums.push_back(sum_over_ranks(buffers, order));
+    }
+    at::Tensor total = sums.front();
+    if (replicas > 1) {
+      std::vector<at::Tensor> shards;
+      for (std::int64_t s = 0; s < settings_.group.size; ++s) {
+        std::vector<at::Tensor> copies;
+        for (const at::Tensor& sum : sums) copies.push_back(sum.narrow(0, s * layout_.shard_numel(), layout_.shard_numel()));
+        shards.push_back(sum_over_ranks(copies, order));
+      }
+      total = at::cat(shards);
+    }
+    divide(total, divisor / predivide_factor(divisor));
+    for (std::size_t r = first; r < first + set; ++r) {
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        const at::Tensor& master = ranks[r]->parameters_[i].master;
+        ranks[r]->accept(i, total.narrow(0, layout_.offset(i), master.numel()).view(master.sizes()));
+      }
+    }
+  }
+}
+
+}  // namespace fsdp_cts::reference
