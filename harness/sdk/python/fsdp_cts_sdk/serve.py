@@ -47,7 +47,7 @@ def _hello(operations: Operations, rank: int, token: str) -> dict[str, Any]:
     identity = operations.identity()
     environment = {
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()} {'-'.join(platform.libc_ver())}",
         "torch": torch.__version__,
         "torch_git": torch.version.git_version,
         "threads": str(torch.get_num_threads()),

@@ -1,0 +1,1 @@
+"""What `golden/record` and `golden/check` share. Standard library only: they run with any Python."""

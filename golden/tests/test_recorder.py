@@ -1,0 +1,135 @@
+"""golden/record and golden/check, with a stand-in for the command line that "records" a store prepared beforehand."""
+
+import hashlib
+import json
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch
+
+from fsdp_cts_sdk.tensor_file import write_tensors
+
+GOLDEN = Path(__file__).resolve().parents[1]
+ENVIRONMENT = {"torch": "2.11.0", "torch_git": "70d99e9", "cpu_capability": "AVX2", "threads": "1"}
+
+
+def make_store(root: Path, values: dict[str, torch.Tensor], **environment: str) -> None:
+    (root / "blobs").mkdir(parents=True)
+    write_tensors(root / "blob", values)
+    sha = hashlib.sha256((root / "blob").read_bytes()).hexdigest()
+    (root / "blobs" / sha[:2]).mkdir()
+    (root / "blob").rename(root / "blobs" / sha[:2] / f"{sha}.safetensors")
+    entry = {"fingerprint": "f", "blob": sha, "directory": {"none": [], "facts": [{"step": 1, "value": {"recorded": "float16"}}]}}
+    index = root / "index" / "SEED" / "Class" / "method.json"
+    index.parent.mkdir(parents=True)
+    index.write_text(json.dumps({"scenario": "SEED/Class/method", "cases": {"SEED/Class/method[world=2]": entry}}))
+    (root / "MANIFEST.json").write_text(json.dumps({"environment": {**ENVIRONMENT, **environment}}))
+
+
+class Scripts(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.store, self.fresh = self.root / "store", self.root / "fresh"
+        self.program = self.root / "fsdp-cts"
+        log = self.root / "arguments"
+        self.program.write_text(
+            f"#!{sys.executable}\nimport shutil, sys\nopen({str(log)!r}, 'w').write(' '.join(sys.argv[1:]))\n"
+            f"shutil.copytree({str(self.fresh)!r}, sys.argv[sys.argv.index('--record') + 1], dirs_exist_ok=True)\nsys.exit(STATUS)\n"
+        )
+        self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
+        self.cli_ends_with(0)
+
+    def cli_ends_with(self, status: int) -> None:
+        self.program.write_text(self.program.read_text().replace("STATUS", str(status)))
+
+    def script(self, name: str, *arguments: str) -> tuple[int, str]:
+        command = [sys.executable, str(GOLDEN / name), "--store", str(self.store), "--cli", str(self.program), *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True)
+        return ended.returncode, ended.stdout + ended.stderr
+
+    def compare(self, stored: torch.Tensor, now: torch.Tensor, **environment: str) -> tuple[int, str]:
+        make_store(self.store, {"4/parameters/model/weight": stored})
+        make_store(self.fresh, {"4/parameters/model/weight": now}, **environment)
+        return self.script("check")
+
+    def test_no_drift(self) -> None:
+        status, text = self.compare(torch.ones(3), torch.ones(3))
+        self.assertEqual((status, "1 cases recorded again, 0 drifted" in text), (0, True), text)
+        self.assertIn("run --quick --testee pytorch --record", (self.root / "arguments").read_text())
+
+    def test_a_changed_bit_is_drift(self) -> None:
+        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64):
+            with self.subTest(dtype):
+                shutil.rmtree(self.store, ignore_errors=True), shutil.rmtree(self.fresh, ignore_errors=True)
+                before = torch.tensor([1, 2, 3]).to(dtype)
+                now = before.clone()
+                now[2] = 4
+                status, text = self.compare(before, now)
+                self.assertEqual(status, 1, text)
+                self.assertRegex(text, r"4/parameters/model/weight: 1 of 3 elements differ, most at 2: stored 3(\.0)?, now 4(\.0)?")
+
+    def test_other_shapes_and_signs_are_drift(self) -> None:
+        self.assertRegex(self.compare(torch.zeros(3), torch.zeros(1, 3))[1], r"F32\[3\] has become F32\[1, 3\]")
+        shutil.rmtree(self.store), shutil.rmtree(self.fresh)
+        self.assertRegex(self.compare(torch.zeros(1), -torch.zeros(1))[1], "the same values in other bits")
+
+    def test_on_another_kind_of_processor_tolerances_count(self) -> None:
+        status, text = self.compare(torch.ones(2), torch.ones(2) + 1e-6, cpu_capability="AVX512")
+        self.assertEqual((status, "cpu_capability AVX2 -> AVX512" in text), (0, True), text)
+        shutil.rmtree(self.store), shutil.rmtree(self.fresh)
+        self.assertEqual(self.compare(torch.ones(2), torch.ones(2) + 1e-3, cpu_capability="AVX512")[0], 1)
+
+    def test_changed_facts_and_cases_are_drift(self) -> None:
+        make_store(self.store, {}), make_store(self.fresh, {})
+        index = self.fresh / "index/SEED/Class/method.json"
+        original = index.read_text()
+        index.write_text(original.replace("float16", "float32"))
+        self.assertRegex(self.script("check")[1], '/facts/0/value/recorded: stored "float16", now "float32"')
+        index.write_text(original.replace('"f"', '"g"'))
+        self.assertRegex(self.script("check")[1], "has changed since it was recorded")
+        index.write_text(original.replace("world=2", "world=4"))
+        status, text = self.script("check")
+        self.assertEqual((status, "is not in the store" in text), (1, True))
+
+    def test_nothing_to_compare_is_no_success(self) -> None:
+        self.assertEqual(self.script("check")[0], 2)
+        make_store(self.store, {})
+        self.fresh.mkdir()
+        self.assertEqual(self.script("check")[0], 2)
+
+    def test_recording_everything_replaces_the_store(self) -> None:
+        make_store(self.store, {"old": torch.ones(1)}), make_store(self.fresh, {"new": torch.ones(1)})
+        (self.store / "index" / "stale.json").write_text("{}")
+        self.assertEqual(self.script("record", "--world", "2", "--jobs", "1")[0], 0)
+        self.assertFalse((self.store / "index" / "stale.json").exists())
+        self.assertIn("run --world 2 --jobs 1 --testee pytorch --record", (self.root / "arguments").read_text())
+
+    def test_recording_a_part_amends_the_store(self) -> None:
+        make_store(self.store, {"old": torch.ones(1)}), make_store(self.fresh, {"new": torch.ones(1)})
+        (self.store / "index" / "other.json").write_text("{}")
+        self.assertEqual(self.script("record", "seed:F2MP")[0], 0)
+        self.assertTrue((self.store / "index" / "other.json").exists())
+        self.assertIn(f"run seed:F2MP --testee pytorch --record {self.store}", (self.root / "arguments").read_text())
+
+    def test_a_recording_that_went_wrong_leaves_the_store_alone(self) -> None:
+        self.program.write_text(self.program.read_text().replace("sys.exit(0)", "sys.exit(1)"))
+        make_store(self.store, {"old": torch.ones(1)}), make_store(self.fresh, {"new": torch.ones(1)})
+        before = sorted(self.store.rglob("*.safetensors"))
+        status, text = self.script("record")
+        self.assertEqual((status, sorted(self.store.rglob("*.safetensors"))), (1, before))
+        self.assertIn("is as it was", text)
+
+    def test_without_a_program(self) -> None:
+        self.program.unlink()
+        self.assertEqual(self.script("record")[0], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
