@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Runs the suite on faulty variants of the C++ library and asserts that each is convicted of what it does wrong, and correct ones acquitted.
+
+    convict.py --bin build/release/bin                     all of them, as a table
+    convict.py --bin build/release/bin --mutant stale_gather
+
+A mutant is convicted when the suite's run on it fails and at least --cases cases have the verdict and code that `fsdp_testee --list-mutants`
+names for it. A correct variant is acquitted when every case of the selection passes. Exit code 0: all as they should be.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SELECTION = ["seed:F2MP", "--world", "2"]
+
+
+def records_of(bin_folder, mutant, selection):
+    """Exit code of the run and its case records."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.ndjson"
+        command = [bin_folder / "fsdp-cts", "run", *selection, "--testee", f"mutant:{mutant}", "--report", report, "--failures", folder]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if not report.exists():
+            sys.exit(f"the run on mutant:{mutant} left no report (exit code {done.returncode}):\n{done.stdout}{done.stderr}")
+        lines = [json.loads(line) for line in report.read_text().splitlines()]
+    return done.returncode, [line for line in lines if line["type"] == "case"]
+
+
+def fault(mutant, status, records, cases):
+    """What is not as it should be, in a sentence; nothing if all is well."""
+    if mutant["verdict"] == "pass":
+        wrong = [r for r in records if r["verdict"] not in ("pass", "skipped")]
+        if wrong or status != 0:
+            first = f"; first: {wrong[0]['id']}: {wrong[0]['verdict']} {wrong[0]['code']}: {wrong[0]['summary']}" if wrong else ""
+            return f"is correct, and {len(wrong)} of {len(records)} cases say otherwise (exit code {status}){first}"
+        return None
+    if status != 1:
+        return f"must make the run fail with exit code 1, and it gave {status}"
+    convicting = [r for r in records if (r["verdict"], r["code"]) == (mutant["verdict"], mutant["code"])]
+    if len(convicting) < cases:
+        return f"must be convicted of {mutant['verdict']}/{mutant['code']} by {cases} cases, and it was by {len(convicting)}; {tally(records)}"
+    return None
+
+
+def tally(records):
+    counts = collections.Counter(r["verdict"] if r["verdict"] == "pass" else f"{r['verdict']}/{r['code']}" for r in records)
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of fsdp-cts and fsdp_testee")
+    parser.add_argument("--mutant", action="append", help="only this one; may be given several times")
+    parser.add_argument("--cases", type=int, default=2, help="how many cases must convict (default 2)")
+    parser.add_argument("selection", nargs="*", default=SELECTION, help="arguments of `fsdp-cts run` (default: %(default)s)")
+    arguments = parser.parse_args()
+    listed = json.loads(subprocess.run([arguments.bin / "fsdp_testee", "--list-mutants"], capture_output=True, text=True, check=True).stdout)
+    known = {mutant["id"]: mutant for mutant in listed}
+    unknown = set(arguments.mutant or []) - set(known)
+    if unknown:
+        sys.exit(f"no such mutant: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    failed = 0
+    for name in arguments.mutant or known:
+        mutant = known[name]
+        status, records = records_of(arguments.bin, name, arguments.selection)
+        wrong = fault(mutant, status, records, arguments.cases)
+        failed += wrong is not None
+        print(f"{'FAULT' if wrong else 'ok':6}{name:32}{mutant['group']:26}{wrong or tally(records)}", flush=True)
+        first = next((r for r in records if (r["verdict"], r["code"]) == (mutant["verdict"], mutant["code"])), None)
+        if first and mutant["verdict"] != "pass":
+            print(f"      {first['id']}: {first['summary']}", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
