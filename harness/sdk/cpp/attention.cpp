@@ -1,14 +1,12 @@
 #include <ATen/ATen.h>
 
-#include <cmath>
-
 #include "harness/sdk/cpp/parameter_source.hpp"
 
 namespace fsdp_cts::sdk {
 namespace {
 
-// Inputs [length, batch, dim]. Scales the query, then softmax(q k^T) v per head, in the order in which PyTorch's module does
-// when it also computes attention weights.
+// Inputs [length, batch, dim]. Goes the way of PyTorch's module when nobody asks for attention weights, so that equal inputs
+// give equal bits.
 class MultiheadAttention : public Module {
  public:
   MultiheadAttention(const Json& d, const std::string& path, ParameterSource& source)
@@ -28,26 +26,36 @@ class MultiheadAttention : public Module {
     const auto [query, key, value] = project(inputs[0], inputs[1], inputs[2]);
     const std::int64_t target = query.size(0), batch = query.size(1), head_dim = dim_ / heads_;
     const auto by_head = [&](const at::Tensor& t) {
-      return t.contiguous().view({t.size(0), batch * heads_, head_dim}).transpose(0, 1);
+      const std::int64_t length = t.size(0);
+      return t.view({length, batch * heads_, head_dim}).transpose(0, 1).view({batch, heads_, length, head_dim});
     };
-    const at::Tensor scaled = by_head(query) * std::sqrt(1.0 / static_cast<double>(head_dim));
-    at::Tensor weights = at::softmax(at::bmm(scaled, by_head(key).transpose(-2, -1)), -1);
-    if (dropout_ > 0) weights = at::dropout(weights, dropout_, is_training());
-    const at::Tensor mixed = at::bmm(weights, by_head(value)).transpose(0, 1).contiguous().view({target * batch, dim_});
+    const at::Tensor mixed = at::scaled_dot_product_attention(by_head(query), by_head(key), by_head(value), {},
+                                                              is_training() ? dropout_ : 0.0);
+    const at::Tensor rows = mixed.permute({2, 0, 1, 3}).contiguous().view({batch * target, dim_});
     // The projection's own forward is not called, as in PyTorch: hooks on it see nothing.
     const Module& out = *child_modules().front().second;
-    return {at::linear(mixed, out.parameter("weight"), out.parameter("bias")).view({target, batch, dim_})};
+    return {at::linear(rows, out.parameter("weight"), out.parameter("bias")).view({target, batch, dim_})};
   }
 
-  // One product where the inputs are one tensor, as few as possible otherwise.
+  // As few products as the inputs allow: one where all three are one tensor, two where key and value are.
   std::tuple<at::Tensor, at::Tensor, at::Tensor> project(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
     const at::Tensor &weight = parameter("in_proj_weight"), &bias = parameter("in_proj_bias");
     if (k.is_same(v) && q.is_same(k)) {
-      const Tensors parts = at::linear(q, weight, bias).chunk(3, -1);
-      return {parts[0], parts[1], parts[2]};
+      const at::Tensor all = unpacked(at::linear(q, weight, bias), 3);
+      return {all[0], all[1], all[2]};
+    }
+    if (k.is_same(v)) {
+      const Tensors w = weight.split_with_sizes({dim_, 2 * dim_}), b = bias.split_with_sizes({dim_, 2 * dim_});
+      const at::Tensor both = unpacked(at::linear(k, w[1], b[1]), 2);
+      return {at::linear(q, w[0], b[0]), both[0], both[1]};
     }
     const Tensors w = weight.chunk(3), b = bias.chunk(3);
     return {at::linear(q, w[0], b[0]), at::linear(k, w[1], b[1]), at::linear(v, w[2], b[2])};
+  }
+
+  // [length, batch, count * dim] to [count, length, batch, dim].
+  at::Tensor unpacked(const at::Tensor& projected, std::int64_t count) const {
+    return projected.unflatten(-1, {count, dim_}).unsqueeze(0).transpose(0, -2).squeeze(-2).contiguous();
   }
 
   std::int64_t dim_, heads_;
