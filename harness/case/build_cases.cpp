@@ -54,13 +54,15 @@ Json section(const DataTree& tree, const char* key, const Scope& scope, Mistakes
 }
 
 const DataTree& map_or_empty(const DataTree& tree, const char* key) {
-  static const DataTree empty = [] {
-    DataTree map;
-    map.kind = DataTree::Kind::map;
-    return map;
-  }();
+  static const DataTree empty = tree_of(Json::object(), {});
   const DataTree* found = tree.find(key);
   return found && found->is_map() ? *found : empty;
+}
+
+const DataTree& list_or_empty(const DataTree& tree, const char* key) {
+  static const DataTree empty = tree_of(Json::array(), {});
+  const DataTree* found = tree.find(key);
+  return found && found->is_list() ? *found : empty;
 }
 
 Json minimum_of(const DataTree& tree, const Scope& scope, const Json& expect, Mistakes& mistakes) {
@@ -71,23 +73,32 @@ Json minimum_of(const DataTree& tree, const Scope& scope, const Json& expect, Mi
   return minimum;
 }
 
-void resolve_sections(Case& result, const DataTree& tree, const Scope& scope, const ModelFiles& models,
-                      Mistakes& mistakes) {
-  const std::size_t noted = mistakes.noted();
-  result.models = result.plans = Json::object();
-  for (const DataTree::Entry& entry : map_or_empty(tree, "models").entries)
-    result.models[entry.key] = resolve_module(entry.value, scope, models, mistakes);
-  for (const DataTree::Entry& entry : map_or_empty(tree, "plans").entries)
-    result.plans[entry.key] = resolve_plan(entry.value, scope, mistakes);
-  result.switches = section(tree, "switches", scope, mistakes);
-  result.data = resolve_data(map_or_empty(tree, "data"), scope, mistakes);
-  if (const DataTree* program = tree.find("program"))
-    result.program = unroll_program(*program, scope, mistakes);
-  if (const DataTree* expect = tree.find("expect"))
-    result.expect = resolve_expectations(*expect, scope, result.lane, mistakes);
-  result.minimum = minimum_of(tree, scope, result.expect, mistakes);
-  if (mistakes.noted() == noted) check_references(result, tree, mistakes);
-}
+// Fills in the sections of one case after another; what cases share is resolved once.
+class SectionResolver {
+ public:
+  SectionResolver(const DataTree& tree, const ModelFiles& models)
+      : tree_(tree), modules_(models), program_(list_or_empty(tree, "program")) {}
+
+  void resolve(Case& result, const Scope& scope, Mistakes& mistakes) {
+    const std::size_t noted = mistakes.noted();
+    result.models = result.plans = Json::object();
+    for (const DataTree::Entry& entry : map_or_empty(tree_, "models").entries)
+      result.models[entry.key] = modules_.resolve(entry.value, scope, mistakes);
+    for (const DataTree::Entry& entry : map_or_empty(tree_, "plans").entries)
+      result.plans[entry.key] = resolve_plan(entry.value, scope, mistakes);
+    result.switches = section(tree_, "switches", scope, mistakes);
+    result.data = resolve_data(map_or_empty(tree_, "data"), scope, mistakes);
+    result.program = program_.unroll(scope, mistakes);
+    result.expect = resolve_expectations(list_or_empty(tree_, "expect"), scope, result.lane, mistakes);
+    result.minimum = minimum_of(tree_, scope, result.expect, mistakes);
+    if (mistakes.noted() == noted) check_references(result, tree_, mistakes);
+  }
+
+ private:
+  const DataTree& tree_;
+  ModuleResolver modules_;
+  ProgramUnroller program_;
+};
 
 Lane lane_of(const DataTree& tree, const Scope& scope, Mistakes& mistakes) {
   const DataTree* written = tree.find("lane");
@@ -101,9 +112,11 @@ Lane lane_of(const DataTree& tree, const Scope& scope, Mistakes& mistakes) {
 
 }  // namespace
 
-std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models, Mistakes& mistakes) {
+std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models, const Filter* only,
+                              Mistakes& mistakes) {
   const DataTree& tree = scenario.tree;
   const bool twin = scenario.id != scenario.method;
+  SectionResolver sections(tree, models);
   std::vector<Case> cases;
   for (Binding& binding : expand_axes(tree, mistakes)) {
     add_variables(binding.scope, tree.find("let"), mistakes);
@@ -126,7 +139,8 @@ std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models
     result.source = source_text(tree);
     // What upstream returns early from is never acted out; its sections need not make sense.
     Mistakes ignored;
-    resolve_sections(result, tree, binding.scope, models, result.skip_reason ? ignored : mistakes);
+    if (!only || only->accepts(result))
+      sections.resolve(result, binding.scope, result.skip_reason ? ignored : mistakes);
   }
   return cases;
 }

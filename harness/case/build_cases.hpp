@@ -1,6 +1,7 @@
 // From a scenario (one file, or one of its twins) to its cases. Internal to load.cpp.
 #pragma once
 
+#include "harness/case/filter.hpp"
 #include "harness/case/resolve_module.hpp"
 
 namespace fsdp_cts {
@@ -15,7 +16,9 @@ struct Scenario {
 // Keys, verbs, kinds and types as far as they can be judged before evaluation.
 void check_written_scenario(const Scenario& scenario, Mistakes& mistakes);
 
-std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models, Mistakes& mistakes);
+// Cases that `only` rejects have no sections, just what a filter looks at.
+std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models, const Filter* only,
+                              Mistakes& mistakes);
 
 // The resolved sections, each from the written one. After a mistake the result is incomplete.
 Json resolve_data(const DataTree& written, const Scope& scope, Mistakes& mistakes);

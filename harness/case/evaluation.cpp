@@ -1,5 +1,7 @@
 #include "harness/case/evaluation.hpp"
 
+#include <algorithm>
+
 namespace fsdp_cts {
 namespace {
 
@@ -57,6 +59,13 @@ DataTree evaluated(const DataTree& tree, const Scope& scope, Mistakes& mistakes)
       result.entries.push_back({entry.key, entry.line, evaluated(entry.value, scope, mistakes)});
   }
   return result;
+}
+
+bool has_expressions(const DataTree& tree) {
+  if (tree.is_string()) return has_expression(tree.scalar.get_ref<const std::string&>());
+  return std::any_of(tree.items.begin(), tree.items.end(), has_expressions) ||
+         std::any_of(tree.entries.begin(), tree.entries.end(),
+                     [](const DataTree::Entry& entry) { return has_expressions(entry.value); });
 }
 
 }  // namespace fsdp_cts

@@ -11,6 +11,8 @@ namespace fsdp_cts {
 // mistake is noted.
 DataTree evaluated(const DataTree& tree, const Scope& scope, Mistakes& mistakes);
 
+bool has_expressions(const DataTree& tree);  // somewhere in it; `when` is not counted
+
 // The truth of a `when`; true when it is absent or cannot be evaluated, which is then noted.
 bool holds(const DataTree* when, const Scope& scope, Mistakes& mistakes);
 

@@ -41,4 +41,9 @@ struct FilterResult {
 };
 FilterResult select_cases(const std::vector<Case>& cases, const std::vector<std::string>& terms);
 
+// load_cases, then select_cases, at the cost of the selected cases only: of what is not selected, keys, verbs
+// and kinds are checked, but it is not evaluated.
+FilterResult load_selected_cases(const std::filesystem::path& conformance,
+                                 const std::vector<std::string>& terms);
+
 }  // namespace fsdp_cts

@@ -83,11 +83,12 @@ std::vector<std::string> names_of(const Fields& fields) {
 }
 
 void check_fields(const DataTree& map, const Fields& fields, const std::string& what, Stage stage,
-                  Mistakes& mistakes, const std::vector<std::string>& others) {
+                  Mistakes& mistakes, std::initializer_list<std::string_view> others) {
   for (const DataTree::Entry& entry : map.entries) {
     if (const Field* field = find_field(fields, entry.key)) {
       check(entry.value, field->rule, what.empty() ? entry.key : what + "." + entry.key, stage, mistakes);
-    } else if (std::find(others.begin(), others.end(), entry.key) == others.end()) {
+    } else if (std::find(others.begin(), others.end(), entry.key) == others.end() &&
+               !(stage == Stage::written && entry.key == "when")) {
       std::vector<std::string> allowed = names_of(fields);
       allowed.insert(allowed.end(), others.begin(), others.end());
       mistakes.add({map.place.file, entry.line},
@@ -124,9 +125,7 @@ void check(const DataTree& tree, const Rule& rule, const std::string& what, Stag
     mistakes.add(tree.place, what + " must have " + std::to_string(rule.length) + " elements, found " +
                                  std::to_string(tree.items.size()));
   if (tree.is_map() && rule.fields) {
-    static const std::vector<std::string> conditions = {"when"}, none;
-    return check_fields(tree, *rule.fields, what, stage, mistakes,
-                        stage == Stage::written ? conditions : none);
+    return check_fields(tree, *rule.fields, what, stage, mistakes);
   }
   if (!rule.each) return;
   for (std::size_t i = 0; i < tree.items.size(); ++i)

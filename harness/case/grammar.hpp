@@ -2,6 +2,7 @@
 // the published JSON Schemas, so that they cannot drift apart.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,9 +48,10 @@ enum class Stage { written, evaluated };
 
 // Notes every deviation of `tree` from `rule`. `what` names it in messages: "plans.model.units".
 void check(const DataTree& tree, const Rule& rule, const std::string& what, Stage stage, Mistakes& mistakes);
-// The same for a map whose keys are `fields`, some of which may be left to the caller in `others`.
+// The same for a map whose keys are `fields` and `others`; the latter are left to the caller. Before
+// evaluation `when` may stand in any map.
 void check_fields(const DataTree& map, const Fields& fields, const std::string& what, Stage stage,
-                  Mistakes& mistakes, const std::vector<std::string>& others = {});
+                  Mistakes& mistakes, std::initializer_list<std::string_view> others = {});
 
 // Adds defaults for absent keys, in the order of the table.
 void fill_defaults(DataTree& map, const Fields& fields);

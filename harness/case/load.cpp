@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <atomic>
+#include <future>
 #include <regex>
-#include <set>
+#include <thread>
 
 #include "harness/case/build_cases.hpp"
 #include "harness/case/scenario_grammar.hpp"
@@ -56,33 +58,78 @@ std::vector<Scenario> scenarios_of(DataTree tree, const std::filesystem::path& f
   return scenarios;
 }
 
-}  // namespace
+// What one file gives. Files do not depend on each other, so they are read side by side.
+struct LoadedFile {
+  std::vector<Case> cases;
+  std::vector<std::pair<std::string, Place>> ids;  // of the scenario and its twins
+  Mistakes mistakes;
+};
 
-std::vector<Case> load_cases(const std::filesystem::path& conformance) {
+LoadedFile load_file(const std::filesystem::path& file, const ModelFiles& models, const Filter* only) {
+  LoadedFile loaded;
+  DataTree tree = read_yaml(file, file.string(), loaded.mistakes);
+  if (!tree.is_map()) {
+    loaded.mistakes.add(tree.place, "a scenario file must be a map");
+    return loaded;
+  }
+  for (const Scenario& scenario : scenarios_of(std::move(tree), file, loaded.mistakes)) {
+    loaded.ids.emplace_back(scenario.id, scenario.tree.place);
+    const std::size_t noted = loaded.mistakes.noted();
+    check_written_scenario(scenario, loaded.mistakes);
+    // Evaluation presumes the shapes that the tables ask for.
+    if (loaded.mistakes.noted() != noted) continue;
+    std::vector<Case> built = build_cases(scenario, models, only, loaded.mistakes);
+    std::move(built.begin(), built.end(), std::back_inserter(loaded.cases));
+  }
+  return loaded;
+}
+
+std::vector<LoadedFile> load_files(const std::vector<std::filesystem::path>& files, const ModelFiles& models,
+                                   const Filter* only) {
+  std::vector<LoadedFile> loaded(files.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < files.size(); i = next++) loaded[i] = load_file(files[i], models, only);
+  };
+  const std::size_t workers =
+      std::min<std::size_t>({files.size(), std::max(1u, std::thread::hardware_concurrency()), 8});
+  std::vector<std::future<void>> others;
+  for (std::size_t i = 1; i < workers; ++i) others.push_back(std::async(std::launch::async, work));
+  work();
+  for (std::future<void>& other : others) other.get();
+  return loaded;
+}
+
+std::vector<Case> load(const std::filesystem::path& conformance, const Filter* only) {
+  const std::vector<std::filesystem::path> files = scenario_files(conformance / "scenarios");
+  if (files.empty())
+    throw ScenarioError("no scenario files below " + (conformance / "scenarios").string() +
+                        "; is this the conformance folder?");
   Mistakes mistakes;
   const ModelFiles models = load_model_files(conformance, mistakes);
   std::vector<Case> cases;
-  std::map<std::string, std::string> file_of_id;
-  for (const std::filesystem::path& file : scenario_files(conformance / "scenarios")) {
-    const std::string name = file.string();
-    DataTree tree = read_yaml(file, name, mistakes);
-    if (!tree.is_map()) {
-      mistakes.add(tree.place, "a scenario file must be a map");
-      continue;
-    }
-    for (const Scenario& scenario : scenarios_of(std::move(tree), file, mistakes)) {
-      if (const auto [other, fresh] = file_of_id.emplace(scenario.id, name); !fresh)
-        mistakes.add(scenario.tree.place, "id '" + scenario.id + "' is taken by " + other->second);
-      const std::size_t noted = mistakes.noted();
-      check_written_scenario(scenario, mistakes);
-      // Evaluation presumes the shapes that the tables ask for.
-      if (mistakes.noted() != noted) continue;
-      std::vector<Case> built = build_cases(scenario, models, mistakes);
-      std::move(built.begin(), built.end(), std::back_inserter(cases));
-    }
+  std::map<std::string, Place> place_of_id;
+  for (LoadedFile& loaded : load_files(files, models, only)) {
+    mistakes.add_all(loaded.mistakes);
+    for (const auto& [id, place] : loaded.ids)
+      if (const auto [other, fresh] = place_of_id.emplace(id, place); !fresh)
+        mistakes.add(place, "id '" + id + "' is taken by " + other->second.text());
+    std::move(loaded.cases.begin(), loaded.cases.end(), std::back_inserter(cases));
   }
   mistakes.throw_if_any();
   return cases;
+}
+
+}  // namespace
+
+std::vector<Case> load_cases(const std::filesystem::path& conformance) {
+  return load(conformance, nullptr);
+}
+
+FilterResult load_selected_cases(const std::filesystem::path& conformance,
+                                 const std::vector<std::string>& terms) {
+  const Filter filter(terms);
+  return select_cases(load(conformance, &filter), terms);
 }
 
 }  // namespace fsdp_cts

@@ -13,6 +13,11 @@ void Mistakes::add(const Place& place, const std::string& what) {
   if (std::find(lines_.begin(), lines_.end(), line) == lines_.end()) lines_.push_back(std::move(line));
 }
 
+void Mistakes::add_all(const Mistakes& others) {
+  noted_ += others.noted_;
+  lines_.insert(lines_.end(), others.lines_.begin(), others.lines_.end());
+}
+
 void Mistakes::throw_if_any() const {
   if (empty()) return;
   std::vector<Line> sorted = lines_;

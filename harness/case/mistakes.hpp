@@ -15,6 +15,7 @@ class Mistakes {
   // The same mistake found in several cases of a scenario is kept once. `what` says what was found and what
   // is allowed.
   void add(const Place& place, const std::string& what);
+  void add_all(const Mistakes& others);
   bool empty() const { return lines_.empty(); }
   std::size_t noted() const { return noted_; }  // grows with every add(), repeated ones included
   void throw_if_any() const;  // ScenarioError: one "file:line: what" per line, in order of file and line

@@ -34,6 +34,7 @@ ModelFiles load_model_files(const std::filesystem::path& conformance, Mistakes& 
     files.emplace(path.stem().string(), std::move(file));
   }
   // Every file must make sense with its own defaults, whether a scenario uses it or not.
+  ModuleResolver resolver(files);
   for (const auto& [name, file] : files) {
     Scope defaults;
     bool complete = !file.module.is_null();
@@ -41,7 +42,7 @@ ModelFiles load_model_files(const std::filesystem::path& conformance, Mistakes& 
       defaults[parameter.key] = parameter.value.json();
       complete = complete && !parameter.value.is_null();
     }
-    if (complete) resolve_module(file.module, defaults, files, mistakes);
+    if (complete) resolver.resolve(file.module, defaults, mistakes);
   }
   return files;
 }

@@ -113,4 +113,15 @@ const Fields& unit_fields(std::string_view api) {
   throw std::out_of_range("no plan API is called '" + std::string(api) + "'");
 }
 
+const Fields& plan_and_unit_fields(std::string_view api) {
+  const auto joined = [](const Fields& units) {
+    Fields fields = plan_fields();
+    for (const Field& field : units)
+      if (field.name != "modules") fields.push_back(field);
+    return fields;
+  };
+  static const Fields fully_shard = joined(unit_fields("fully_shard")), fsdp = joined(unit_fields("fsdp"));
+  return api == "fully_shard" ? fully_shard : fsdp;
+}
+
 }  // namespace fsdp_cts

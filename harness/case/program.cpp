@@ -8,19 +8,26 @@ namespace fsdp_cts {
 namespace {
 
 constexpr std::size_t longest = 100'000;  // steps of one program
-const std::vector<std::string> condition = {"when"};
+
+std::vector<std::string> known_steps() {
+  std::vector<std::string> known = block_names();
+  for (const Verb& verb : verbs()) known.push_back(verb.name);
+  return known;
+}
+
+bool is_block(std::string_view name) {
+  return std::find(block_names().begin(), block_names().end(), name) != block_names().end();
+}
 
 // The key that says what the step does; empty after a mistake.
 std::string name_of_step(const DataTree& step, Mistakes& mistakes) {
-  std::vector<std::string> known = block_names();
-  for (const Verb& verb : verbs()) known.push_back(verb.name);
   if (!step.is_map()) {
     mistakes.add(step.place, "a step must be a map such as {forward: x}, found " + step.shown());
     return "";
   }
   std::string found;
   for (const DataTree::Entry& entry : step.entries) {
-    if (std::find(known.begin(), known.end(), entry.key) == known.end()) continue;
+    if (!is_block(entry.key) && !find_verb(entry.key)) continue;
     if (!found.empty()) {
       mistakes.add({step.place.file, entry.line},
                    "a step does one thing; found '" + found + "' and '" + entry.key + "'");
@@ -34,15 +41,11 @@ std::string name_of_step(const DataTree& step, Mistakes& mistakes) {
     if (find_field(step_modifiers(), entry.key) || entry.key == "when" || entry.key == "do" ||
         entry.key == "as")
       continue;
-    mistakes.add({step.place.file, entry.line}, unknown_name("verb", entry.key, known));
+    mistakes.add({step.place.file, entry.line}, unknown_name("verb", entry.key, known_steps()));
     return "";
   }
-  mistakes.add(step.place, unknown_name("verb", "", known));
+  mistakes.add(step.place, unknown_name("verb", "", known_steps()));
   return "";
-}
-
-bool is_block(const std::string& name) {
-  return std::find(block_names().begin(), block_names().end(), name) != block_names().end();
 }
 
 void as_list(DataTree& arguments, std::string_view key) {
@@ -51,7 +54,8 @@ void as_list(DataTree& arguments, std::string_view key) {
 
 class Unroller {
  public:
-  explicit Unroller(Mistakes& mistakes) : mistakes_(mistakes) {}
+  Unroller(std::unordered_map<const DataTree*, Json>& constant_steps, Mistakes& mistakes)
+      : constant_steps_(constant_steps), mistakes_(mistakes) {}
   Json program = Json::array();
 
   void steps(const DataTree& list, const Scope& scope, std::optional<std::int64_t> iteration) {
@@ -66,7 +70,7 @@ class Unroller {
       else if (name == "attempt")
         attempt(written, scope, iteration);
       else
-        step(name, evaluated(written, scope, mistakes_), iteration);
+        append(flat_step(written, name, scope), iteration, written.place);
     }
   }
 
@@ -108,12 +112,21 @@ class Unroller {
     DataTree first = edge, last = edge;
     first.set(begin, arguments);
     last.set(end, arguments);
-    step(begin, first, iteration);
+    append(flattened(begin, first), iteration, edge.place);
     if (const DataTree* body = written.find("do")) steps(*body, scope, iteration);
-    step(end, last, iteration);
+    append(flattened(end, last), iteration, edge.place);
   }
 
-  void step(const std::string& name, const DataTree& evaluated_step, std::optional<std::int64_t> iteration) {
+  Json flat_step(const DataTree& written, const std::string& name, const Scope& scope) {
+    const auto [entry, fresh] = constant_steps_.try_emplace(&written);
+    if (!fresh && !entry->second.is_null()) return entry->second;
+    const std::size_t noted = mistakes_.noted();
+    Json flat = flattened(name, evaluated(written, scope, mistakes_));
+    if (fresh && mistakes_.noted() == noted && !has_expressions(written)) entry->second = flat;
+    return flat;
+  }
+
+  Json flattened(const std::string& name, const DataTree& evaluated_step) {
     const Verb& verb = *find_verb(name);
     DataTree arguments = expand_main(*evaluated_step.find(name), verb.main);
     finish_arguments(verb, arguments);
@@ -124,14 +137,18 @@ class Unroller {
     Json flat = {{"verb", name}};
     for (const Field& field : verb.arguments)
       if (const DataTree* value = arguments.find(field.name)) flat[field.name] = value->json();
-    if (iteration) flat["iteration"] = *iteration;
     for (const Field& field : step_modifiers())
       if (const DataTree* value = evaluated_step.find(field.name)) flat[field.name] = value->json();
     flat["line"] = evaluated_step.place.line;
+    return flat;
+  }
+
+  void append(Json flat, std::optional<std::int64_t> iteration, const Place& place) {
+    if (iteration) flat["iteration"] = *iteration;
     program.push_back(std::move(flat));
     if (program.size() < longest) return;
     full_ = true;
-    mistakes_.add(evaluated_step.place, "the program has more than " + std::to_string(longest) + " steps");
+    mistakes_.add(place, "the program has more than " + std::to_string(longest) + " steps");
   }
 
   void finish_arguments(const Verb& verb, DataTree& arguments) {
@@ -168,6 +185,7 @@ class Unroller {
         note(": chunk is [index, count] with index below count");
   }
 
+  std::unordered_map<const DataTree*, Json>& constant_steps_;
   Mistakes& mistakes_;
   bool full_ = false;
 };
@@ -189,9 +207,7 @@ void check_written_program(const DataTree& program, Mistakes& mistakes) {
     const std::string name = name_of_step(step, mistakes);
     if (name.empty()) continue;
     if (is_block(name)) {
-      Fields fields = block_fields(name);
-      fields.push_back(*find_field(step_modifiers(), "ranks"));
-      check_fields(step, fields, name, Stage::written, mistakes, condition);
+      check_fields(step, block_fields(name), name, Stage::written, mistakes);
       if (const DataTree* body = step.find("do")) check_written_program(*body, mistakes);
       continue;
     }
@@ -204,9 +220,9 @@ void check_written_program(const DataTree& program, Mistakes& mistakes) {
   }
 }
 
-Json unroll_program(const DataTree& program, const Scope& scope, Mistakes& mistakes) {
-  Unroller unroller(mistakes);
-  unroller.steps(program, scope, std::nullopt);
+Json ProgramUnroller::unroll(const Scope& scope, Mistakes& mistakes) {
+  Unroller unroller(constant_steps_, mistakes);
+  unroller.steps(program_, scope, std::nullopt);
   return std::move(unroller.program);
 }
 

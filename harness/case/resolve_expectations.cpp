@@ -37,9 +37,7 @@ const ExpectationKind* kind_of(const DataTree& expectation, Mistakes& mistakes) 
 // The value behind the kind's name, in its full form. Notes what is wrong with it.
 DataTree arguments_of(const ExpectationKind& kind, const DataTree& expectation, Stage stage,
                       Mistakes& mistakes) {
-  std::vector<std::string> beside = {kind.name};
-  if (stage == Stage::written) beside.push_back("when");
-  check_fields(expectation, expectation_modifiers(), "an expectation", stage, mistakes, beside);
+  check_fields(expectation, expectation_modifiers(), "an expectation", stage, mistakes, {kind.name});
   const DataTree& value = *expectation.find(kind.name);
   if (kind.whole) {
     check(value, *kind.whole, kind.name, stage, mistakes);

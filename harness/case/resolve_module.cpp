@@ -18,7 +18,8 @@ Json empty_module() {
 
 class Resolver {
  public:
-  Resolver(const ModelFiles& files, Mistakes& mistakes) : files_(files), mistakes_(mistakes) {}
+  Resolver(const ModelFiles& files, std::map<std::string, Json>& resolved, Mistakes& mistakes)
+      : files_(files), resolved_(resolved), mistakes_(mistakes) {}
 
   Json module(const DataTree& written, const Scope& scope, int depth) {
     if (!written.is_map()) {
@@ -61,14 +62,22 @@ class Resolver {
       const DataTree value = evaluated(argument.value, scope, mistakes_);
       if (!value.is_unknown()) inner[argument.key] = value.json();
     }
-    return module(file->second.module, inner, depth + 1);
+    const std::string key = file->first + " " + Json(inner).dump();
+    if (const auto done = resolved_.find(key); done != resolved_.end()) return done->second;
+    const std::size_t noted = mistakes_.noted();
+    Json result = module(file->second.module, inner, depth + 1);
+    if (mistakes_.noted() == noted) resolved_.emplace(key, result);
+    return result;
   }
 
   Json described(const DataTree& written, const Scope& scope, int depth) {
     const std::size_t noted = mistakes_.noted();
-    DataTree own = written;
-    own.erase("children");
-    own = evaluated(own, scope, mistakes_);
+    DataTree own;  // children are resolved one by one
+    own.kind = DataTree::Kind::map;
+    own.place = written.place;
+    for (const DataTree::Entry& entry : written.entries)
+      if (entry.key != "children")
+        own.entries.push_back({entry.key, entry.line, evaluated(entry.value, scope, mistakes_)});
     const DataTree* type_tree = own.find("type");
     if (!type_tree) {
       mistakes_.add(written.place, "a module needs 'type' or 'use'");
@@ -148,13 +157,14 @@ class Resolver {
     for (const DataTree& item : listed->items) {
       if (!holds(item.find("when"), scope, mistakes_)) continue;
       const DataTree* repeat = item.find("repeat");
-      if (repeat)
-        check_fields(item, repeated_child_fields(), "a repeated child", Stage::written, mistakes_, {"when"});
+      if (repeat) check_fields(item, repeated_child_fields(), "a repeated child", Stage::written, mistakes_);
       const std::int64_t copies = repeat ? count(*repeat, scope) : 1;
       const DataTree* body = repeat ? item.find("module") : &item;
       if (!body) continue;
+      if (copies == 0) continue;
+      const Json resolved = module(*body, scope, depth + 1);
       for (std::int64_t i = 0; i < copies; ++i)
-        result.push_back(Json::array({std::to_string(result.size()), module(*body, scope, depth + 1)}));
+        result.push_back(Json::array({std::to_string(result.size()), resolved}));
     }
     return result;
   }
@@ -172,14 +182,14 @@ class Resolver {
   }
 
   const ModelFiles& files_;
+  std::map<std::string, Json>& resolved_;
   Mistakes& mistakes_;
 };
 
 }  // namespace
 
-Json resolve_module(const DataTree& written, const Scope& scope, const ModelFiles& files,
-                    Mistakes& mistakes) {
-  return Resolver(files, mistakes).module(written, scope, 0);
+Json ModuleResolver::resolve(const DataTree& written, const Scope& scope, Mistakes& mistakes) {
+  return Resolver(files_, used_, mistakes).module(written, scope, 0);
 }
 
 const Json* find_module(const Json& resolved, std::string_view path) {

@@ -17,8 +17,17 @@ using ModelFiles = std::map<std::string, ModelFile>;
 // Reads models/*.yaml below `conformance`.
 ModelFiles load_model_files(const std::filesystem::path& conformance, Mistakes& mistakes);
 
-// LANGUAGE.md §3, "Resolved form". After a mistake the result is incomplete but well-formed.
-Json resolve_module(const DataTree& written, const Scope& scope, const ModelFiles& files, Mistakes& mistakes);
+// LANGUAGE.md §3, "Resolved form".
+class ModuleResolver {
+ public:
+  explicit ModuleResolver(const ModelFiles& files) : files_(files) {}  // kept by reference
+  // After a mistake the result is incomplete but well-formed.
+  Json resolve(const DataTree& written, const Scope& scope, Mistakes& mistakes);
+
+ private:
+  const ModelFiles& files_;
+  std::map<std::string, Json> used_;  // by file and parameters: cases of a scenario mostly share their models
+};
 
 // Whether the path names a module inside a resolved one ("" is itself); attention's out_proj counts.
 const Json* find_module(const Json& resolved, std::string_view path);

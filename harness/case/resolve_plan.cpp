@@ -25,13 +25,8 @@ std::string api_of(const DataTree& plan) {
 void check_plan(const DataTree& plan, Stage stage, Mistakes& mistakes) {
   if (!plan.is_map()) return;
   const std::string api = api_of(plan);
-  if (api.empty()) return check_fields(plan, plan_fields(), "plan", stage, mistakes, {"when"});
-  Fields fields = plan_fields();
-  for (const Field& field : unit_fields(api)) {
-    if (field.name == "modules") continue;
-    fields.push_back(field);
-  }
-  check_fields(plan, fields, "plan", stage, mistakes);
+  if (api.empty()) return check_fields(plan, plan_fields(), "plan", stage, mistakes);
+  check_fields(plan, plan_and_unit_fields(api), "plan", stage, mistakes);
   if (const DataTree* wrap = plan.find("auto_wrap")) check_auto_wrap(*wrap, stage, mistakes);
   const DataTree* units = plan.find("units");
   for (const DataTree& unit : units ? units->items : std::vector<DataTree>{}) {
@@ -39,8 +34,7 @@ void check_plan(const DataTree& plan, Stage stage, Mistakes& mistakes) {
       mistakes.add(unit.place, "a unit must be a map such as {modules: [\"0\"]}, found " + unit.shown());
       continue;
     }
-    check_fields(unit, unit_fields(api), "unit", stage, mistakes,
-                 stage == Stage::written ? std::vector<std::string>{"when"} : std::vector<std::string>{});
+    check_fields(unit, unit_fields(api), "unit", stage, mistakes);
     if (const DataTree* wrap = unit.find("auto_wrap")) check_auto_wrap(*wrap, stage, mistakes);
   }
 }

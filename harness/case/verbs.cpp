@@ -198,12 +198,14 @@ const std::vector<std::string>& block_names() {
 const Fields& block_fields(std::string_view block) {
   static const Rule step{.types = types::map, .schema_ref = "step"};
   static const Field body{"do", {.types = types::list, .each = &step}, true};
+  static const Field ranks = *find_field(step_modifiers(), "ranks");
   static const Fields repeat = {{"repeat", rules::natural, true},
                                 {"as", rules::name, false, {}, "the loop variable; default: iteration"},
                                 body};
   static const Rule scope{.types = types::string | types::map, .fields = &find_verb("enter")->arguments};
-  static const Fields within = {{"within", scope, true}, body};
-  static const Fields attempt = {{"attempt", rules::name, true, {}, "what expectations call it"}, body};
+  static const Fields within = {{"within", scope, true}, body, ranks};
+  static const Fields attempt = {
+      {"attempt", rules::name, true, {}, "what expectations call it"}, body, ranks};
   return block == "repeat" ? repeat : block == "within" ? within : attempt;
 }
 

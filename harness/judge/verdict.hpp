@@ -10,6 +10,7 @@ namespace fsdp_cts {
 // Ordered from best to worst; the verdict of a case is the worst of its parts. Only `pass` is pass.
 enum class VerdictKind { pass, xfail, skipped, unsupported, xpass, flaky, unresolved, fail, crash, hang, setup_error };
 std::string_view verdict_name(VerdictKind kind);
+VerdictKind verdict_from_name(std::string_view name);  // throws std::invalid_argument naming the known ones
 
 struct Counts {
   long elements = 0;     // compared with a truth

@@ -1,4 +1,5 @@
-// What came back from acting out one case on one implementation. Filled by the runner, read by the judge; no judgement here.
+// What came back from acting out one case on one implementation. Filled by the runner, read by the judge; no
+// judgement here.
 #pragma once
 
 #include <chrono>
@@ -14,7 +15,7 @@ namespace fsdp_cts {
 // How a rank ended the case.
 enum class RankEnd {
   done,
-  error,           // exception outside an attempt
+  error,  // exception outside an attempt
   unsupported,
   crash,           // process ended: signal or exit code without `done`
   hang,            // deadline of a verb or of the case
@@ -35,10 +36,10 @@ struct Observation {
 struct RankReport {
   int rank = 0;
   RankEnd end = RankEnd::not_started;
-  std::string detail_code;  // stable: "signal", "exit", "verb_deadline", "oversize_frame", …
-  std::string detail;       // sentence for a person: signal name, reason, exception text
+  std::string detail_code;       // stable: "signal", "exit", "verb_deadline", "oversize_frame", …
+  std::string detail;            // sentence for a person: signal name, reason, exception text
   nlohmann::ordered_json error;  // {type, message, phase} for `error`
-  int last_step = -2;       // last progress: −1 rendezvous, −2 none
+  int last_step = -2;            // last progress: −1 rendezvous, −2 none
   std::string last_verb;
   std::string captured_output;  // tail of stdout and stderr, capped
   std::string stacks;           // on hang
@@ -49,7 +50,8 @@ struct CaseRun {
   nlohmann::ordered_json hello;  // rank 0's
   std::vector<RankReport> ranks;
   std::vector<Observation> observations;
-  std::string blame;  // on anything but all done/unsupported: one sentence naming rank, verb, last collective, who waited for whom
+  std::string blame;  // on anything but all done/unsupported: one sentence naming rank, verb, last
+                      // collective, who waited for whom
   std::chrono::duration<double> seconds{};
 };
 

@@ -1,0 +1,29 @@
+// What is left of a case that did not pass: everything a person, or `replay`, needs to look at it again.
+//
+//   case.json       the message the testee got, what the scenario expects, fingerprint
+//   data.safetensors
+//   observations/   rank<r>-step<s>.json and .safetensors, as they came
+//   verdict.json    the case's record
+//   repeat.txt      the command that runs it again
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "harness/cli/testees.hpp"
+#include "harness/runner/run.hpp"
+
+namespace fsdp_cts::cli {
+
+// Written beside and renamed, so that a folder under its name is complete. Returns the folder. Throws what the file system throws.
+std::filesystem::path write_bundle(const std::filesystem::path& folder, const Case& a_case, const CaseRun& run, const Json& record,
+                                   const TesteeChoice& testee);
+
+struct BundleHead {
+  std::string case_id, fingerprint;
+  TesteeChoice testee;
+};
+// Throws UsageError for a folder that is no bundle.
+BundleHead read_bundle(const std::filesystem::path& folder);
+
+}  // namespace fsdp_cts::cli

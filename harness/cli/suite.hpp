@@ -1,0 +1,38 @@
+// Where the suite's own parts are: scenarios, recordings, programs. And the options every command shares.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "harness/case/case.hpp"
+
+namespace fsdp_cts::cli {
+
+struct Suite {
+  std::filesystem::path root;  // the source tree: --root, else FSDP_CTS_ROOT, else where this program was built from
+  std::filesystem::path bin;   // the folder of this program: testee and reference lie beside it
+
+  std::filesystem::path conformance() const { return root / "conformance"; }
+  std::filesystem::path golden_store() const { return root / "golden" / "store"; }
+};
+
+// `root_option` is the value of --root, "" when it was not given.
+Suite find_suite(const std::string& root_option);
+
+std::string suite_version();
+
+// Invalid use: a message for a person; the program exits with 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The cases the filters select, in file order. Throws UsageError with a hint when they select none.
+struct Selected {
+  std::vector<Case> cases;
+  std::vector<Case> suite;  // all there are
+};
+Selected select(const Suite& suite, const std::vector<std::string>& filters);
+
+}  // namespace fsdp_cts::cli

@@ -1,0 +1,35 @@
+// One rank's trace of collectives (PROTOCOL.md §5), read once for expectations and laws.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/judge/scene.hpp"
+
+namespace fsdp_cts {
+
+struct Collective {
+  std::string op, phase, dtype, reduce_op;  // reduce_op "" where the operation reduces nothing
+  std::int64_t in_numel = 0, out_numel = 0;
+  std::vector<int> group;
+  std::string unit;
+};
+
+struct Trace {
+  Place place;  // with rank
+  std::vector<Collective> events;
+};
+
+// All `trace` observations the selection takes, in program order, then by rank. Events that cannot be read become a
+// finding `malformed_entry` and are left out.
+std::vector<Trace> traces(const Scene& scene, const Selection& selection, std::vector<Finding>& findings);
+
+// Bytes one rank sends, by the formulae of a ring: (W-1)/W of the larger side for all_gather and reduce_scatter, twice
+// that for all_reduce; a broadcast sends its input.
+double bytes_sent(const Collective& event);
+
+// "reduce_scatter(bfloat16, 128 -> 64, ranks 0-1)", for messages.
+std::string describe(const Collective& event);
+
+}  // namespace fsdp_cts

@@ -1,0 +1,208 @@
+// equal: what the testee observed agrees with the reference and with the golden recording, and these with each other.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/judge/expectations/fact_difference.hpp"
+#include "harness/judge/expectations/kinds.hpp"
+#include "harness/judge/expectations/tensor_difference.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+struct NamedTruth {
+  std::string name;
+  const Truth* truth;
+};
+
+class Equal {
+ public:
+  Equal(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome)
+      : selection_(selection), scene_(scene), outcome_(outcome), what_(strings_of(arguments.at("what"))),
+        tolerance_(arguments.value("tolerance", Json())), check_dtype_(arguments.value("check_dtype", true)) {
+    const bool order_sensitive = arguments.value("order_sensitive", false) && scene.a_case.world > 2;
+    for (const std::string& name : strings_of(arguments.at("to"))) {
+      const Truth& truth = scene.truths.named(name);
+      if (truth.problem) {
+        outcome.findings.push_back(*truth.problem);
+        continue;
+      }
+      if (!truth.evidence) {
+        outcome.findings.push_back({VerdictKind::setup_error, name + "_missing", "there is no " + name + " to compare with"});
+        continue;
+      }
+      // A recording whose reductions added in another order says nothing about this testee's last bits.
+      if (name == "golden" && order_sensitive && truth.reduction_order != scene.reduction_order()) continue;
+      truths_.push_back({name, &truth});
+    }
+    // The reference runs in the testee's order; the recording may speak about it only where order cannot matter or is the same.
+    truths_comparable_ = truths_.size() == 2 &&
+                         (scene.a_case.world <= 2 || !arguments.value("order_sensitive", false) ||
+                          scene.truths.golden.reduction_order == scene.truths.reference.reduction_order);
+  }
+
+  void run() {
+    if (truths_.empty()) return;
+    const long tensors_before = outcome_.counts.tensors;
+    compare_values();
+    compare_facts();
+    compared_ = outcome_.counts.tensors > tensors_before || facts_ > 0;
+    finish();
+  }
+
+ private:
+  bool wanted(const Place& place) const {
+    return selection_.takes(place) && std::find(what_.begin(), what_.end(), place.what) != what_.end();
+  }
+  // Places in program order; inside one step in the order the scenario names them.
+  template <class Entries>
+  std::vector<const Place*> wanted_places(const Entries& entries) const {
+    std::vector<const Place*> places;
+    for (const auto& [place, value] : entries) {
+      if (wanted(place)) places.push_back(&place);
+    }
+    auto position = [&](const Place* place) {
+      return std::pair(place->step, std::find(what_.begin(), what_.end(), place->what) - what_.begin());
+    };
+    std::stable_sort(places.begin(), places.end(), [&](auto a, auto b) { return position(a) < position(b); });
+    return places;
+  }
+
+  void compare_values() {
+    for (const Place* place : wanted_places(scene_.testee.values)) compare_value(*place, scene_.testee.values.at(*place));
+    for (const NamedTruth& truth : truths_) {
+      for (const Place* place : wanted_places(truth.truth->evidence->values)) {
+        if (place->rank && !scene_.program.takes_part(place->step, *place->rank)) continue;
+        if (counterparts(scene_.testee.values, *place).empty()) {
+          fail(failure(scene_, *place, {"missing_value", fmt::format("{}: the {} has it, the implementation did not answer it", describe(*place), truth.name)}));
+        }
+      }
+    }
+  }
+
+  void compare_value(const Place& place, const Value& actual) {
+    if (truths_comparable_ && disagreement(place)) return;
+    bool counted = false;
+    for (const NamedTruth& truth : truths_) {
+      const auto& values = truth.truth->evidence->values;
+      const auto others = counterparts(values, place);
+      if (others.empty()) {
+        incomplete(truth, place);
+        continue;
+      }
+      for (const Place* other : others) {
+        const Value& expected = values.at(*other);
+        Difference difference;
+        if (!presence_differs(actual, expected) && !actual.none) {
+          difference = compare(actual.tensor, expected.tensor, tolerance(actual, expected), check_dtype_);
+          if (!counted) count_comparison(outcome_, difference);
+          counted = true;
+        }
+        if (!difference && !presence_differs(actual, expected)) continue;
+        Place shown = place;
+        if (!shown.rank) shown.rank = other->rank;
+        Finding finding = tensor_failure(scene_, shown, actual, expected, difference, truth.name);
+        if (difference.kind == Difference::Kind::value) add_neighbours(finding, place, difference.index);
+        fail(std::move(finding));
+        return;
+      }
+    }
+  }
+
+  Tolerance tolerance(const Value& a, const Value& b) const {
+    return tolerance_from(tolerance_, scene_.a_case.lane, a.tensor.dtype, b.tensor.dtype);
+  }
+
+  // What each truth says about the very element, so that a person sees at once who stands alone.
+  void add_neighbours(Finding& finding, const Place& place, std::int64_t index) const {
+    for (const char* name : {"golden", "reference"}) {
+      const Truth& truth = scene_.truths.named(name);
+      if (!truth.evidence) continue;
+      const auto others = counterparts(truth.evidence->values, place);
+      if (others.empty()) continue;
+      const Value& value = truth.evidence->values.at(*others.front());
+      if (!value.none && index < value.tensor.numel()) finding.divergence[name] = number(value.tensor.element(index));
+    }
+  }
+
+  bool disagreement(const Place& place) {
+    const auto& reference = scene_.truths.reference.evidence->values;
+    const auto& golden = scene_.truths.golden.evidence->values;
+    for (const Place* of_golden : counterparts(golden, place)) {
+      for (const Place* of_reference : counterparts(reference, *of_golden)) {
+        const Value& r = reference.at(*of_reference);
+        const Value& g = golden.at(*of_golden);
+        Difference difference;
+        if (!presence_differs(r, g) && !r.none) difference = compare(r.tensor, g.tensor, tolerance(r, g), check_dtype_);
+        if (!difference && !presence_differs(r, g)) continue;
+        Finding finding = tensor_failure(scene_, *of_golden, r, g, difference, "golden recording");
+        finding.kind = VerdictKind::setup_error;
+        finding.code = "truths_disagree";
+        finding.summary = "the suite's own truths disagree, so nobody is judged: reference says " + finding.summary;
+        finding.divergence.erase("rank");
+        add_neighbours(finding, place, difference.index);
+        disagreements_.push_back(std::move(finding));
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void compare_facts() {
+    for (const Place* place : wanted_places(scene_.testee.facts)) {
+      for (const NamedTruth& truth : truths_) {
+        const Json* expected = counterpart_fact(*truth.truth->evidence, *place);
+        if (!expected) {
+          incomplete(truth, *place);
+          continue;
+        }
+        ++facts_;
+        if (auto difference = fact_difference(place->what, scene_.testee.facts.at(*place), *expected)) {
+          fail(failure(scene_, *place, {"fact", fmt::format("{}: {} is {} where the {} has {}", describe(*place), difference->where, difference->actual.dump(),
+                                                            truth.name, difference->expected.dump()),
+                                        difference->actual, difference->expected}));
+        }
+      }
+    }
+  }
+
+  void incomplete(const NamedTruth& truth, const Place& place) {
+    Finding finding = failure(scene_, place, {truth.name + "_incomplete", fmt::format("the {} does not say what {} is", truth.name, describe(place))});
+    finding.kind = VerdictKind::setup_error;
+    disagreements_.push_back(std::move(finding));
+  }
+  void fail(Finding finding) { failures_.push_back(std::move(finding)); }
+
+  // One finding per expectation: the first in program order, with how many more there are.
+  void keep_first(std::vector<Finding>& findings) {
+    if (findings.empty()) return;
+    auto first = std::min_element(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) { return a.step < b.step; });
+    if (findings.size() > 1) first->summary += fmt::format("; and {} more", findings.size() - 1);
+    outcome_.findings.push_back(std::move(*first));
+  }
+  void finish() {
+    keep_first(disagreements_);
+    keep_first(failures_);
+    if (!compared_ && disagreements_.empty() && failures_.empty()) nothing_observed(scene_, outcome_, fmt::format("{}", fmt::join(what_, ", ")));
+  }
+
+  const Selection& selection_;
+  const Scene& scene_;
+  Outcome& outcome_;
+  std::vector<std::string> what_;
+  Json tolerance_;
+  bool check_dtype_;
+  std::vector<NamedTruth> truths_;
+  bool truths_comparable_ = false;
+  std::vector<Finding> failures_, disagreements_;
+  long facts_ = 0;
+  bool compared_ = false;
+};
+
+}  // namespace
+
+void check_equal(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+  Equal(arguments, selection, scene, outcome).run();
+}
+
+}  // namespace fsdp_cts

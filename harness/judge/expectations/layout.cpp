@@ -1,0 +1,237 @@
+// layout: every shard lies where the rule of its API puts it, and nothing that must be sharded is whole.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "harness/judge/expectations/kinds.hpp"
+#include "harness/judge/expectations/layout_rules.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+std::string text(const std::vector<Piece>& pieces) {
+  if (pieces.empty()) return "nothing";
+  std::string result;
+  for (const Piece& piece : pieces) result += fmt::format("{}[{}, {})", result.empty() ? "" : " ", piece.offset, piece.offset + piece.length);
+  return result;
+}
+
+Json as_json(const std::vector<Piece>& pieces) {
+  Json result = Json::array();
+  for (const Piece& piece : pieces) result.push_back({piece.offset, piece.length});
+  return result;
+}
+
+// A flat parameter as the plan, or the reference where a policy wraps, composes it.
+struct FlatUnit {
+  std::string module;
+  std::vector<FlatMember> members;
+  std::int64_t alignment = 0;
+  bool sharded = true;
+};
+
+class FlatUnits {
+ public:
+  FlatUnits(const Scene& scene, const std::string& model) : scene_(scene), model_(model) {
+    const Json* plan = scene.plan.plan(model);
+    if (!plan) return;
+    const Json& entries = plan->at("units");
+    const bool automatic = std::any_of(entries.begin(), entries.end(), [](const Json& unit) { return unit.contains("auto_wrap") && !unit["auto_wrap"].is_null(); });
+    if (automatic) {
+      from_reference(entries);
+    } else {
+      for (const Json& entry : entries) {
+        for (const std::string& module : unit_modules(entry)) add(module, entry);
+      }
+    }
+    fill();
+  }
+
+  const FlatUnit* unit_of(const std::string& parameter) const {
+    for (const FlatUnit& unit : units_) {
+      for (const FlatMember& member : unit.members) {
+        if (member.name == parameter) return &unit;
+      }
+    }
+    return nullptr;
+  }
+  bool known() const { return !units_.empty(); }
+
+ private:
+  void from_reference(const Json& entries) {
+    const Evidence* reference = scene_.truths.reference.evidence;
+    if (!reference) return;
+    for (const auto& [place, fact] : reference->facts) {
+      if (place.what != "units" || place.model != model_) continue;
+      for (const Json& unit : fact.at("units")) {
+        Json settings = entries.back();
+        if (unit.contains("settings")) settings.update(unit["settings"]);
+        add(unit.at("module").get<std::string>(), settings);
+      }
+      return;
+    }
+  }
+
+  void add(const std::string& module, const Json& settings) {
+    FlatUnit unit;
+    unit.module = module;
+    unit.sharded = settings.value("sharding_strategy", std::string("FULL_SHARD")) != "NO_SHARD";
+    auto precision = settings.find("mixed_precision");
+    if (precision != settings.end() && precision->is_object() && precision->contains("param_dtype") && (*precision)["param_dtype"].is_string()) {
+      dtype_[module] = dtype_from_name((*precision)["param_dtype"].get<std::string>());
+    }
+    if (settings.value("use_orig_params", false)) aligned_.insert(module);
+    for (const char* key : {"ignored_modules", "ignored_parameters"}) {
+      if (auto ignored = settings.find(key); ignored != settings.end() && ignored->is_array()) {
+        for (const std::string& name : strings_of(*ignored)) (std::string(key) == "ignored_modules" ? ignored_modules_ : ignored_parameters_).insert(name);
+      }
+    }
+    units_.push_back(std::move(unit));
+  }
+
+  bool ignored(const std::string& parameter) const {
+    return ignored_parameters_.count(parameter) ||
+           std::any_of(ignored_modules_.begin(), ignored_modules_.end(), [&](const std::string& module) { return inside_module(parameter, module); });
+  }
+
+  // Every parameter goes to the innermost unit around it. 16 bytes of the compute dtype is what members are aligned to.
+  void fill() {
+    auto model = scene_.a_case.models.find(model_);
+    if (model == scene_.a_case.models.end()) return;
+    for (const StateShape& state : module_state(*model)) {
+      if (state.is_buffer || ignored(state.name)) continue;
+      FlatUnit* best = nullptr;
+      for (FlatUnit& unit : units_) {
+        if (inside_module(state.name, unit.module) && (!best || unit.module.size() > best->module.size())) best = &unit;
+      }
+      if (!best) continue;
+      std::int64_t numel = 1;
+      for (std::int64_t size : state.shape) numel *= size;
+      best->members.push_back({state.name, numel});
+      const DType compute = dtype_.count(best->module) ? dtype_.at(best->module) : state.dtype;
+      if (aligned_.count(best->module)) best->alignment = 16 / static_cast<std::int64_t>(dtype_size(compute));
+    }
+  }
+
+  const Scene& scene_;
+  std::string model_;
+  std::vector<FlatUnit> units_;
+  std::map<std::string, DType> dtype_;
+  std::set<std::string> aligned_, ignored_modules_, ignored_parameters_;
+};
+
+class Layout {
+ public:
+  Layout(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome)
+      : arguments_(arguments), selection_(selection), scene_(scene), outcome_(outcome), kind_(arguments.value("kind", std::string())) {}
+
+  void run() {
+    long seen = 0;
+    for (const Held& held : scene_.testee.held) {
+      if (!concerns(held)) continue;
+      ++seen;
+      if (!check(held)) return;
+    }
+    if (seen == 0) nothing_observed(scene_, outcome_, "parameters that lie still");
+  }
+
+ private:
+  bool concerns(const Held& held) const {
+    const std::string& what = held.place.what;
+    if (what != "parameters" && (what != "gradients" || held.none || !held.sharded)) return false;
+    if (!selection_.takes(held.place)) return false;
+    if (!arguments_.value("sharded", true)) return true;
+    if (!scene_.plan.plan(held.place.model)) return false;
+    if (!scene_.program.at(held.place.step).settled) return false;
+    if (arguments_.contains("pieces")) return arguments_["pieces"].contains(held.place.name);
+    return scene_.plan.unit_of(held.place.model, held.place.name) != nullptr;
+  }
+
+  bool fail(const Held& held, const char* code, const std::string& words, Json actual = nullptr, Json expected = nullptr) {
+    outcome_.findings.push_back(failure(scene_, held.place, {code, describe(held.place) + " " + words, std::move(actual), std::move(expected)}));
+    return false;
+  }
+
+  bool check(const Held& held) {
+    if (!arguments_.value("sharded", true)) {
+      return !held.sharded || fail(held, "sharded", "is sharded and must be whole on every rank", "sharded", "whole");
+    }
+    std::vector<Piece> wanted;
+    if (arguments_.contains("pieces")) {
+      for (const Json& piece : arguments_["pieces"][held.place.name]) {
+        if (piece.at(0) == *held.place.rank) wanted.push_back({piece.at(1).get<std::int64_t>(), piece.at(2).get<std::int64_t>()});
+      }
+    } else if (kind_ == "flat") {
+      const auto pieces = flat(held);
+      if (!pieces) return outcome_.findings.empty();
+      wanted = *pieces;
+    } else {
+      const auto pieces = per_parameter(held);
+      if (!pieces) return true;
+      wanted = *pieces;
+    }
+    const auto actual = merged(held.pieces);
+    wanted = merged(std::move(wanted));
+    if (actual == wanted) return true;
+    if (!held.sharded) return fail(held, "not_sharded", fmt::format("is whole and must be sharded (here: elements {})", text(wanted)), "whole", as_json(wanted));
+    return fail(held, "layout", fmt::format("holds elements {} and must hold {}", text(actual), text(wanted)), as_json(actual), as_json(wanted));
+  }
+
+  struct Position {
+    int rank, ranks;
+  };
+  Position position(const Held& held) const {
+    const ShardGroups groups = scene_.plan.shard_groups(held.place.model, held.place.name);
+    for (const auto& group : groups.groups) {
+      auto member = std::find(group.begin(), group.end(), *held.place.rank);
+      if (member != group.end()) return {static_cast<int>(member - group.begin()), static_cast<int>(group.size())};
+    }
+    return {0, 1};
+  }
+
+  // Nothing for parameters that the plan leaves alone.
+  std::optional<std::vector<Piece>> per_parameter(const Held& held) const {
+    const Json& unit = *scene_.plan.unit_of(held.place.model, held.place.name);
+    if (auto ignored = unit.find("ignored_parameters"); ignored != unit.end() && ignored->is_array()) {
+      const auto names = strings_of(*ignored);
+      if (std::find(names.begin(), names.end(), held.place.name) != names.end()) return std::nullopt;
+    }
+    std::int64_t dim = 0;
+    if (auto dims = unit.find("shard_dims"); dims != unit.end() && dims->is_object()) dim = dims->value(held.place.name, std::int64_t{0});
+    const Position at = position(held);
+    return chunk_pieces(held.global_shape, dim, at.rank, at.ranks);
+  }
+
+  std::optional<std::vector<Piece>> flat(const Held& held) {
+    auto [units, fresh] = units_.try_emplace(held.place.model, scene_, held.place.model);
+    if (!units->second.known()) {
+      outcome_.findings.push_back({VerdictKind::setup_error, "reference_incomplete",
+                                   "layout flat under an automatic wrap policy needs the reference's unit tree: the program must observe `units`"});
+      return std::nullopt;
+    }
+    const FlatUnit* unit = units->second.unit_of(held.place.name);
+    if (!unit || !unit->sharded) return std::vector<Piece>{{0, [&] {
+      std::int64_t numel = 1;
+      for (std::int64_t size : held.global_shape) numel *= size;
+      return numel;
+    }()}};
+    const Position at = position(held);
+    return flat_pieces(unit->members, unit->alignment, at.rank, at.ranks).at(held.place.name);
+  }
+
+  const Json& arguments_;
+  const Selection& selection_;
+  const Scene& scene_;
+  Outcome& outcome_;
+  std::string kind_;
+  std::map<std::string, FlatUnits> units_;
+};
+
+}  // namespace
+
+void check_layout(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+  Layout(arguments, selection, scene, outcome).run();
+}
+
+}  // namespace fsdp_cts

@@ -1,0 +1,26 @@
+// One thing that is not as it should be, and the pile they are collected on while a case is judged.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/judge/verdict.hpp"
+
+namespace fsdp_cts {
+
+struct Finding {
+  VerdictKind kind = VerdictKind::fail;
+  std::string code;               // stable, see Verdict::code
+  std::string summary;            // a sentence for a person
+  nlohmann::ordered_json divergence = nlohmann::ordered_json::object();  // keys as in Verdict::divergence
+  int step = -1;                  // place in the program, -1: none; findings are told in program order
+};
+
+// What expectations and laws write into.
+struct Outcome {
+  std::vector<Finding> findings;
+  Counts counts;
+  double max_ulp = 0;
+};
+
+}  // namespace fsdp_cts

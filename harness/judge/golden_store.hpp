@@ -1,0 +1,48 @@
+// The committed recordings of PyTorch: index/<scenario>.json per scenario, blobs/<2 hex>/<sha256>.safetensors by content,
+// MANIFEST.json beside them saying what recorded them.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "harness/judge/truths.hpp"
+
+namespace fsdp_cts {
+
+class GoldenStore {
+ public:
+  explicit GoldenStore(std::filesystem::path root) : root_(std::move(root)) {}
+
+  // What was recorded for the case. Its problem, where there is one, names the command that records it again:
+  //   golden_missing        no index, no entry in it, or no blob
+  //   golden_truncated      the blob is shorter than the index says
+  //   golden_altered        other content than was recorded, or an index that cannot be read
+  //   golden_other_version  recorded from another version of the case (its fingerprint differs)
+  OwnedTruth load(const Case& a_case);
+
+  // Adds or replaces the recording of one case. Files are written beside and renamed; equal content is stored once.
+  // Throws std::system_error or std::filesystem::filesystem_error.
+  void save(const Case& a_case, const Evidence& evidence, const std::string& reduction_order);
+  // Removes blobs that no index names any more; returns how many.
+  int prune();
+  // {implementation, environment, backend, device, worlds, cases, harness, command}
+  void write_manifest(const Json& manifest);
+
+  const std::filesystem::path& root() const { return root_; }
+
+ private:
+  std::filesystem::path index_file(const std::string& scenario) const;
+  std::filesystem::path blob_file(const std::string& sha) const;
+  const Json& index(const std::string& scenario);
+
+  std::filesystem::path root_;
+  std::mutex mutex_;
+  std::map<std::string, Json> indexes_;
+};
+
+// The command that records a case's scenario again.
+std::string record_command(const Case& a_case);
+
+}  // namespace fsdp_cts

@@ -1,0 +1,161 @@
+#include "harness/judge/judge.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/judge/assembly.hpp"
+#include "harness/judge/expectations/kinds.hpp"
+#include "harness/judge/laws/laws.hpp"
+#include "harness/judge/rank_ends.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+// The worst finding decides; among equals the first in program order, then the first found.
+const Finding& decisive(const std::vector<Finding>& findings) {
+  return *std::min_element(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+    if (a.kind != b.kind) return a.kind > b.kind;
+    return a.step < b.step;
+  });
+}
+
+void conclude(Verdict& verdict, const Outcome& outcome) {
+  verdict.counts = outcome.counts;
+  verdict.max_ulp = outcome.max_ulp;
+  if (outcome.findings.empty()) {
+    verdict.kind = VerdictKind::pass;
+    verdict.code = "pass";
+    return;
+  }
+  const Finding& finding = decisive(outcome.findings);
+  verdict.kind = finding.kind;
+  verdict.code = finding.code;
+  verdict.summary = finding.summary;
+  verdict.divergence = finding.divergence;
+}
+
+Verdict verdict_for(const Case& a_case, const CaseRun& run) {
+  Verdict verdict;
+  verdict.case_id = a_case.id;
+  verdict.seconds = run.seconds.count();
+  return verdict;
+}
+
+// A pass that looked at too little is no pass.
+void check_minimum(const Case& a_case, Outcome& outcome) {
+  const bool compares = std::any_of(a_case.expect.begin(), a_case.expect.end(), [](const Json& each) { return each.contains("equal") || each.contains("match"); });
+  const Json& minimum = a_case.minimum;
+  auto due = [&](const char* key, long otherwise) { return minimum.is_object() ? minimum.value(key, otherwise) : otherwise; };
+  auto check = [&](const char* what, long actual, long wanted) {
+    if (actual >= wanted) return;
+    Finding finding{VerdictKind::unresolved, "too_little_compared", fmt::format("{} {} compared, at least {} are due: nothing is proved", actual, what, wanted)};
+    finding.step = static_cast<int>(a_case.program.size());
+    finding.divergence = {{"expectation", "minimum"}, {"what", what}, {"actual", actual}, {"expected", wanted}};
+    outcome.findings.push_back(std::move(finding));
+  };
+  check("elements", outcome.counts.elements, due("elements", compares ? 1 : 0));
+  check("tensors", outcome.counts.tensors, due("tensors", 0));
+  check("collectives", outcome.counts.collectives, due("collectives", 0));
+  if (a_case.expect.empty()) {
+    outcome.findings.push_back({VerdictKind::unresolved, "nothing_checked", "the scenario expects nothing of this case"});
+  }
+}
+
+void check_law(const Law& law, const Scene& scene, Outcome& outcome) {
+  const std::size_t before = outcome.findings.size();
+  law.check(scene, outcome);
+  ++outcome.counts.checks;
+  for (std::size_t i = before; i < outcome.findings.size(); ++i) {
+    Json divergence{{"expectation", std::string("law: ") + law.name}};
+    divergence.update(outcome.findings[i].divergence);
+    outcome.findings[i].divergence = std::move(divergence);
+  }
+}
+
+void judge_answers(const Case& a_case, const CaseRun& run, const Truths& truths, Outcome& outcome) {
+  const ProgramMap program(a_case.program);
+  const ShardingPlan plan(a_case);
+  std::vector<Finding> of_assembly;
+  const Evidence testee = assemble_testee(a_case, program, plan, run, of_assembly);
+  const Scene scene{a_case, program, plan, run, testee, truths};
+  // Told in this order: that a rank did not answer explains why its shards are missing, and that explains the rest.
+  check_law(laws().front(), scene, outcome);
+  std::move(of_assembly.begin(), of_assembly.end(), std::back_inserter(outcome.findings));
+  std::for_each(laws().begin() + 1, laws().end(), [&](const Law& law) { check_law(law, scene, outcome); });
+  for (const Json& expectation : a_case.expect) check_expectation(expectation, scene, outcome);
+  check_minimum(a_case, outcome);
+}
+
+}  // namespace
+
+Verdict judge(const Case& a_case, const CaseRun& run, const Truths& truths) {
+  Verdict verdict = verdict_for(a_case, run);
+  Outcome outcome;
+  try {
+    if (check_rank_ends(a_case, run, outcome)) judge_answers(a_case, run, truths, outcome);
+  } catch (const std::exception& error) {
+    outcome.findings.push_back({VerdictKind::setup_error, "judge", fmt::format("the judge could not evaluate this case: {}", error.what())});
+  }
+  conclude(verdict, outcome);
+  return verdict;
+}
+
+std::optional<Evidence> evidence_for_recording(const Case& a_case, const CaseRun& run, Verdict& verdict) {
+  verdict = verdict_for(a_case, run);
+  Outcome outcome;
+  std::optional<Evidence> evidence;
+  if (check_rank_ends(a_case, run, outcome)) {
+    const ProgramMap program(a_case.program);
+    const ShardingPlan plan(a_case);
+    evidence = assemble_testee(a_case, program, plan, run, outcome.findings);
+  }
+  conclude(verdict, outcome);
+  if (!outcome.findings.empty()) evidence.reset();
+  return evidence;
+}
+
+OwnedTruth truth_from_oracle(const Case& a_case, const CaseRun& run, const std::string& reduction_order) {
+  OwnedTruth truth;
+  truth.reduction_order = reduction_order;
+  auto problem = [&](const char* code, const std::string& text) {
+    truth.problem = Finding{VerdictKind::setup_error, code, text};
+  };
+  for (const RankReport& rank : run.ranks) {
+    if (rank.end == RankEnd::done) continue;
+    if (rank.end == RankEnd::unsupported) {
+      problem("reference_incomplete", "the reference cannot act out this case: " + rank.detail);
+    } else {
+      problem("reference_failed", fmt::format("the reference itself failed at {} (step {}): {}", rank.last_verb, rank.last_step, rank.detail));
+    }
+    return truth;
+  }
+  if (run.ranks.empty()) {
+    problem("reference_failed", "the reference gave no answer");
+    return truth;
+  }
+  std::vector<Finding> findings;
+  truth.evidence = assemble_oracle(ProgramMap(a_case.program), run, findings);
+  if (!findings.empty()) truth.problem = findings.front();
+  return truth;
+}
+
+Verdict skipped(const Case& a_case, const std::string& reason) {
+  Verdict verdict;
+  verdict.case_id = a_case.id;
+  verdict.kind = VerdictKind::skipped;
+  verdict.code = "skipped";
+  verdict.summary = reason;
+  return verdict;
+}
+
+Verdict setup_error(const Case& a_case, const std::string& code, const std::string& reason) {
+  Verdict verdict;
+  verdict.case_id = a_case.id;
+  verdict.kind = VerdictKind::setup_error;
+  verdict.code = code;
+  verdict.summary = reason;
+  return verdict;
+}
+
+}  // namespace fsdp_cts

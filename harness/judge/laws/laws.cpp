@@ -1,0 +1,17 @@
+#include "harness/judge/laws/laws.hpp"
+
+namespace fsdp_cts {
+
+const std::vector<Law>& laws() {
+  static const std::vector<Law> all = {
+      {"all ranks answer", all_ranks_answer},
+      {"parameters are complete", parameters_are_complete},
+      {"something is sharded", something_is_sharded},
+      {"collectives agree", collectives_agree},
+      {"no NaN", no_nan},
+      {"attempts are expected", attempts_are_expected},
+  };
+  return all;
+}
+
+}  // namespace fsdp_cts

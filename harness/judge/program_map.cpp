@@ -1,0 +1,78 @@
+#include "harness/judge/program_map.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace fsdp_cts {
+namespace {
+
+// Verbs that leave the phase as it was: they look, or only move between blocks.
+std::string phase_of(const std::string& verb, const Json& step) {
+  static const std::map<std::string, std::string> phases = {
+      {"build", "construction"}, {"materialize", "construction"}, {"shard", "construction"}, {"forward", "forward"},
+      {"loss", "forward"},       {"backward", "backward"},        {"step", "optimizer"},     {"optimizer", "optimizer"},
+      {"unshard", "unshard"},    {"reshard", "reshard"},          {"state_dict", "state_dict"},
+      {"load_state_dict", "state_dict"}, {"clip_grad_norm", "optimizer"}, {"zero_parameters", "summon"}, {"mutate", "mutate"},
+  };
+  if (verb == "enter" || verb == "leave") return step.value("scope", "") == "summon" ? "summon" : "";
+  auto found = phases.find(verb);
+  return found == phases.end() ? "" : found->second;
+}
+
+struct ModelState {
+  bool unsharded = false;
+  int summons = 0;
+};
+
+void follow(ModelState& state, const std::string& verb, const Json& step) {
+  if (verb == "forward" || verb == "unshard") state.unsharded = true;
+  if (verb == "reshard" || verb == "shard" || verb == "state_dict" || verb == "load_state_dict") state.unsharded = false;
+  const bool summon = step.value("scope", "") == "summon";
+  if (verb == "enter" && summon) ++state.summons;
+  if (verb == "leave" && summon) --state.summons;
+}
+
+}  // namespace
+
+ProgramMap::ProgramMap(const Json& program) {
+  std::map<std::string, ModelState> models;
+  std::string phase = "construction";
+  std::vector<std::string> attempts;
+  for (const Json& step : program) {
+    StepFacts facts;
+    facts.verb = step.value("verb", "");
+    if (auto it = step.find("iteration"); it != step.end() && it->is_number_integer()) facts.iteration = it->get<int>();
+    if (auto it = step.find("label"); it != step.end() && it->is_string()) facts.label = *it;
+    facts.model = step.contains("model") && step["model"].is_string() ? step["model"].get<std::string>() : "model";
+    if (facts.verb == "observe") facts.what = strings_of(step.value("what", Json::array()));
+    if (auto it = step.find("ranks"); it != step.end() && it->is_array()) facts.ranks = it->get<std::vector<int>>();
+
+    if (std::string now = phase_of(facts.verb, step); !now.empty()) phase = now;
+    facts.phase = phase;
+    follow(models[facts.model], facts.verb, step);
+    // A backward belongs to whichever models took part in its loss: it settles all of them.
+    if (facts.verb == "backward") {
+      for (auto& [name, state] : models) state.unsharded = false;
+    }
+    facts.settled = !models[facts.model].unsharded && models[facts.model].summons == 0;
+
+    if (facts.verb == "attempt_begin") attempts.push_back(step.value("name", ""));
+    facts.attempt = attempts.empty() ? "" : attempts.back();
+    if (facts.verb == "attempt_end" && !attempts.empty()) attempts.pop_back();
+    steps_.push_back(std::move(facts));
+  }
+}
+
+const StepFacts& ProgramMap::at(int step) const { return steps_.at(static_cast<std::size_t>(step)); }
+
+bool ProgramMap::takes_part(int step, int rank) const {
+  const auto& ranks = at(step).ranks;
+  return ranks.empty() || std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+std::vector<std::string> strings_of(const Json& value) {
+  if (value.is_string()) return {value.get<std::string>()};
+  return value.get<std::vector<std::string>>();
+}
+
+}  // namespace fsdp_cts

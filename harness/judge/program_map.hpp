@@ -1,0 +1,42 @@
+// What the judge needs to know about a place in a program: which iteration, which label, which phase of a training step.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/case/case.hpp"
+
+namespace fsdp_cts {
+
+struct StepFacts {
+  std::string verb;
+  std::optional<int> iteration;
+  std::string label;
+  std::string phase;               // of the last verb that did something: "build", "forward", "backward", "optimizer", "summon", …
+  std::string model;               // the step's model, "model" where it names none
+  std::vector<std::string> what;   // of `observe`
+  std::vector<int> ranks;          // empty: all
+  std::string attempt;             // the innermost open attempt, "" outside
+  // False while parameters may be unsharded legally: between a forward or unshard and the backward or reshard that
+  // follows, and inside a summon scope. Only settled observations prove that something is sharded.
+  bool settled = true;
+};
+
+class ProgramMap {
+ public:
+  explicit ProgramMap(const Json& program);
+
+  const StepFacts& at(int step) const;  // throws std::out_of_range; check contains() for steps a testee named
+  bool contains(int step) const { return step >= 0 && step < size(); }
+  int size() const { return static_cast<int>(steps_.size()); }
+  bool takes_part(int step, int rank) const;
+
+ private:
+  std::vector<StepFacts> steps_;
+};
+
+// A string or a list of strings, as LANGUAGE.md allows for `what`.
+std::vector<std::string> strings_of(const Json& value);
+
+}  // namespace fsdp_cts

@@ -1,0 +1,44 @@
+#include "harness/judge/scene.hpp"
+
+#include <fmt/format.h>
+
+#include "harness/judge/entries.hpp"
+
+namespace fsdp_cts {
+
+Selection::Selection(const Json& expectation, const ProgramMap& program) : program_(program) {
+  if (auto it = expectation.find("label"); it != expectation.end()) label_ = it->get<std::string>();
+  if (auto it = expectation.find("iteration"); it != expectation.end()) iteration_ = it->get<int>();
+  if (auto it = expectation.find("model"); it != expectation.end()) model_ = it->get<std::string>();
+}
+
+bool Selection::takes_step(int step) const {
+  if (!program_.contains(step)) return false;
+  const StepFacts& facts = program_.at(step);
+  return (!label_ || facts.label == *label_) && (!iteration_ || facts.iteration == iteration_);
+}
+
+bool Selection::takes(const Place& place) const { return takes_step(place.step) && takes_model(place.model); }
+
+std::vector<std::pair<Place, const Json*>> selected_facts(const Scene& scene, const Selection& selection, const std::string& what) {
+  std::vector<std::pair<Place, const Json*>> result;
+  for (const auto& [place, fact] : scene.testee.facts) {
+    if (place.what == what && selection.takes(place)) result.emplace_back(place, &fact);
+  }
+  return result;
+}
+
+Finding failure(const Scene& scene, const Place& place, Told told) {
+  Finding finding = finding_at(VerdictKind::fail, std::move(told.code), place, scene.program, std::move(told.text));
+  if (!told.actual.is_null()) finding.divergence["actual"] = std::move(told.actual);
+  if (!told.expected.is_null()) finding.divergence["expected"] = std::move(told.expected);
+  return finding;
+}
+
+void nothing_observed(const Scene& scene, Outcome& outcome, const std::string& what) {
+  Finding finding{VerdictKind::unresolved, "nothing_observed", fmt::format("no observation of {} was there to be checked", what)};
+  finding.step = scene.program.size();
+  outcome.findings.push_back(std::move(finding));
+}
+
+}  // namespace fsdp_cts

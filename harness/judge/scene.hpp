@@ -1,0 +1,53 @@
+// Everything an expectation or a law may look at.
+#pragma once
+
+#include "harness/judge/evidence.hpp"
+#include "harness/judge/finding.hpp"
+#include "harness/judge/program_map.hpp"
+#include "harness/judge/sharding_plan.hpp"
+#include "harness/judge/truths.hpp"
+#include "harness/runner/run.hpp"
+
+namespace fsdp_cts {
+
+struct Scene {
+  const Case& a_case;
+  const ProgramMap& program;
+  const ShardingPlan& plan;
+  const CaseRun& run;
+  const Evidence& testee;
+  const Truths& truths;
+  std::string reduction_order() const { return run.hello.value("reduction_order", std::string("unspecified")); }
+};
+
+// The part of an expectation that says where it looks: `label`, `iteration`, `model` (LANGUAGE.md §7).
+class Selection {
+ public:
+  Selection(const Json& expectation, const ProgramMap& program);
+  bool takes(const Place& place) const;
+  bool takes_model(const std::string& model) const { return !model_ || *model_ == model; }
+  bool takes_step(int step) const;
+
+ private:
+  const ProgramMap& program_;
+  std::optional<std::string> label_;
+  std::optional<int> iteration_;
+  std::optional<std::string> model_;
+};
+
+// The testee's selected facts of one kind, in program order, ranks together.
+std::vector<std::pair<Place, const Json*>> selected_facts(const Scene& scene, const Selection& selection, const std::string& what);
+
+// Fills divergence, summary and place of a failed check in one go.
+struct Told {
+  std::string code;
+  std::string text;
+  Json actual = nullptr;
+  Json expected = nullptr;
+};
+Finding failure(const Scene& scene, const Place& place, Told told);
+
+// A check that found nothing to look at has proved nothing.
+void nothing_observed(const Scene& scene, Outcome& outcome, const std::string& what);
+
+}  // namespace fsdp_cts

@@ -1,0 +1,58 @@
+#include "harness/judge/exactness.hpp"
+
+#include <gtest/gtest.h>
+
+#include "harness/judge/reference_key.hpp"
+#include "harness/judge/tests/hand_made.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+Evidence widened(const Evidence& native) {
+  Evidence result;
+  for (const auto& [place, value] : native.values) {
+    std::vector<double> elements;
+    for (std::int64_t i = 0; i < value.tensor.numel(); ++i) elements.push_back(value.tensor.element(i));
+    result.values[place].tensor = make_tensor(DType::float64, value.tensor.shape, elements);
+  }
+  return result;
+}
+
+TEST(Exactness, EqualAfterWideningIsProof) {
+  HandMade made;
+  made.a_case.expect = Json::parse(R"([{"equal": {"what": ["parameters"]}}])");
+  Evidence wide = widened(made.reference.evidence);
+  EXPECT_FALSE(first_inexact(made.a_case, made.reference.evidence, wide));
+
+  set_element(wide.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 5, 6.0000000001);
+  const auto inexact = first_inexact(made.a_case, made.reference.evidence, wide);
+  ASSERT_TRUE(inexact);
+  EXPECT_EQ(inexact->code, "inexact");
+  EXPECT_EQ(inexact->divergence["parameter"], "weight");
+  EXPECT_EQ(inexact->divergence["index"], Json({2, 1}));
+
+  made.a_case.expect = Json::parse(R"([{"equal": {"what": ["loss"]}}])");  // what nobody compares need not be exact
+  EXPECT_FALSE(first_inexact(made.a_case, made.reference.evidence, wide));
+}
+
+TEST(ReferenceKey, ForgetsWhatChangesNoNumber) {
+  HandMade a, b;
+  a.a_case.program = Json::parse(R"([{"verb": "forward", "line": 3}])");
+  b.a_case.program = Json::parse(R"([{"verb": "forward", "line": 9}])");
+  b.a_case.plans["model"]["units"][0]["reshard_after_forward"] = 2;
+  b.a_case.plans["model"]["units"][0]["backward_prefetch"] = "BACKWARD_POST";
+  EXPECT_EQ(reference_key(a.a_case, "rank", "native"), reference_key(b.a_case, "rank", "native"));
+  EXPECT_NE(reference_key(a.a_case, "rank", "native"), reference_key(a.a_case, "ring", "native"));
+  EXPECT_NE(reference_key(a.a_case, "rank", "native"), reference_key(a.a_case, "rank", "float64"));
+  b.a_case.plans["model"]["units"][0]["mixed_precision"] = {{"param_dtype", "float16"}};
+  EXPECT_NE(reference_key(a.a_case, "rank", "native"), reference_key(b.a_case, "rank", "native"));
+}
+
+TEST(ReferenceKey, KeepsSettingsThatAreObserved) {
+  HandMade a, b;
+  b.a_case.plans["model"]["units"][0]["reshard_after_forward"] = 2;  // the hand-made program observes units
+  EXPECT_NE(reference_key(a.a_case, "rank", "native"), reference_key(b.a_case, "rank", "native"));
+}
+
+}  // namespace
+}  // namespace fsdp_cts

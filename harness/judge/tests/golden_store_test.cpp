@@ -1,0 +1,133 @@
+// The store gives back what it was given, and says four different things when it cannot.
+#include "harness/judge/golden_store.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "harness/judge/recording.hpp"
+#include "harness/judge/sha256.hpp"
+#include "harness/judge/tests/hand_made.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+namespace fs = std::filesystem;
+
+class GoldenStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::path(::testing::TempDir()) / ("golden-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+    fs::remove_all(root_);
+    GoldenStore(root_).save(made_.a_case, made_.golden.evidence, "ring");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  std::string problem() const {
+    const OwnedTruth truth = GoldenStore(root_).load(made_.a_case);
+    if (!truth.problem) return "";
+    EXPECT_EQ(truth.problem->kind, VerdictKind::setup_error);
+    EXPECT_NE(truth.problem->summary.find("fsdp-cts run 'T/Class/test' --testee pytorch --record golden/store"), std::string::npos) << truth.problem->summary;
+    return truth.problem->code;
+  }
+  fs::path blob() const {
+    for (const auto& file : fs::recursive_directory_iterator(root_ / "blobs")) {
+      if (file.is_regular_file()) return file.path();
+    }
+    return {};
+  }
+
+  HandMade made_;
+  fs::path root_;
+};
+
+TEST_F(GoldenStoreTest, GivesBackWhatWasRecorded) {
+  const OwnedTruth truth = GoldenStore(root_).load(made_.a_case);
+  ASSERT_FALSE(truth.problem) << truth.problem->summary;
+  EXPECT_EQ(truth.reduction_order, "ring");
+  ASSERT_EQ(truth.evidence.values.size(), made_.golden.evidence.values.size());
+  for (const auto& [place, value] : made_.golden.evidence.values) {
+    EXPECT_EQ(truth.evidence.values.at(place).tensor.bytes, value.tensor.bytes) << describe(place);
+    EXPECT_EQ(truth.evidence.values.at(place).tensor.shape, value.tensor.shape) << describe(place);
+  }
+  EXPECT_EQ(truth.evidence.facts.size(), 1u);
+  EXPECT_EQ(made_.judged(R"([{"equal": {"what": ["loss", "parameters"], "to": ["golden"]}, "model": "model"}])").kind, VerdictKind::pass);
+}
+
+TEST_F(GoldenStoreTest, MissingIndexEntryOrBlob) {
+  fs::remove(blob());
+  EXPECT_EQ(problem(), "golden_missing");
+  made_.a_case.id = "T/Class/test[other=1,world=2]";
+  EXPECT_EQ(problem(), "golden_missing");
+  fs::remove_all(root_);
+  EXPECT_EQ(problem(), "golden_missing");
+}
+
+TEST_F(GoldenStoreTest, Truncated) {
+  fs::resize_file(blob(), fs::file_size(blob()) - 1);
+  EXPECT_EQ(problem(), "golden_truncated");
+}
+
+TEST_F(GoldenStoreTest, Altered) {
+  const auto size = fs::file_size(blob());
+  std::fstream stream(blob(), std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(static_cast<std::streamoff>(size - 1));
+  stream.put('\x7f');
+  stream.close();
+  EXPECT_EQ(problem(), "golden_altered");
+}
+
+TEST_F(GoldenStoreTest, AnIndexThatCannotBeRead) {
+  std::ofstream(root_ / "index" / "T" / "Class" / "test.json") << "{";
+  EXPECT_EQ(problem(), "golden_altered");
+}
+
+TEST_F(GoldenStoreTest, OtherVersionOfTheCase) {
+  made_.a_case.data["seed"] = 43;
+  EXPECT_EQ(problem(), "golden_other_version");
+}
+
+TEST_F(GoldenStoreTest, EqualContentIsStoredOnceAndUnnamedBlobsGo) {
+  GoldenStore store(root_);
+  Case twin = made_.a_case;
+  twin.id = "T/Class/test[twin=1,world=2]";
+  store.save(twin, made_.golden.evidence, "ring");
+  const auto blobs = [&] {
+    int count = 0;
+    for (const auto& file : fs::recursive_directory_iterator(root_ / "blobs")) count += file.is_regular_file();
+    return count;
+  };
+  EXPECT_EQ(blobs(), 1);
+  Evidence other = made_.golden.evidence;
+  set_element(other.values.begin()->second.tensor, 0, 5);
+  store.save(made_.a_case, other, "ring");
+  store.save(twin, other, "ring");
+  EXPECT_EQ(blobs(), 2);
+  EXPECT_EQ(store.prune(), 1);
+  EXPECT_EQ(blobs(), 1);
+  EXPECT_FALSE(store.load(twin).problem);
+}
+
+TEST(Recording, WhatAllRanksAgreeOnIsKeptOnce) {
+  Evidence evidence;
+  for (int rank = 0; rank < 2; ++rank) {
+    evidence.values[{3, "loss", "model", "", rank}].tensor = make_tensor(DType::float32, {}, {1.0 * rank});
+    evidence.values[{3, "output", "model", "", rank}].tensor = make_tensor(DType::float32, {}, {7});
+    evidence.values[{3, "gradients", "model", "w", rank}].none = true;
+  }
+  const Recording recording = to_recording(evidence, 2);
+  EXPECT_EQ(recording.tensors.size(), 3u);
+  EXPECT_EQ(recording.directory["none"].size(), 1u);
+  const Evidence back = from_recording(recording);
+  EXPECT_TRUE(back.values.at({3, "gradients", "model", "w", {}}).none);
+  EXPECT_EQ(back.values.at({3, "loss", "model", "", 1}).tensor.element(0), 1);
+  EXPECT_EQ(back.values.at({3, "output", "model", "", {}}).tensor.element(0), 7);
+  EXPECT_THROW(from_recording({{{"nonsense", HostTensor{}}}, Json::object()}), std::invalid_argument);
+}
+
+TEST(Sha256, KnownAnswer) {
+  EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+}  // namespace
+}  // namespace fsdp_cts

@@ -1,0 +1,295 @@
+// Laws that hold for every case without a line in its scenario, and what assembly finds: each shown to pass and to fail.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "harness/judge/expectations/kinds.hpp"
+#include "harness/judge/laws/laws.hpp"
+#include "harness/judge/tests/hand_made.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+const char* something = R"([{"finite": {"what": ["loss"]}}])";
+
+Verdict spoiled(HandMade& made, const std::string& code, VerdictKind kind = VerdictKind::fail) {
+  const Verdict verdict = made.judged(something);
+  EXPECT_EQ(verdict.code, code) << verdict.summary;
+  EXPECT_EQ(verdict.kind, kind) << verdict.summary;
+  return verdict;
+}
+
+Json& first_item(HandMade& made, int rank) { return made.entry(HandMade::after_step, rank, "parameters")["items"][0]; }
+
+TEST(Laws, AnHonestAnswerPasses) {
+  HandMade made;
+  const Verdict verdict = made.judged(something);
+  EXPECT_EQ(verdict.kind, VerdictKind::pass) << verdict.code << ": " << verdict.summary;
+  EXPECT_EQ(verdict.counts.checks, static_cast<long>(laws().size()) + 2);
+}
+
+TEST(AllRanksAnswer, ARankWithoutAnswer) {
+  HandMade made;
+  std::erase_if(made.run.observations, [](const Observation& each) { return each.rank == 1 && each.step == HandMade::after_backward; });
+  EXPECT_EQ(spoiled(made, "rank_missing").divergence["rank"], 1);
+}
+
+TEST(AllRanksAnswer, AnEmptyAnswer) {
+  HandMade made;
+  made.observation(HandMade::after_backward, 1).entries = Json::array();
+  const Verdict verdict = spoiled(made, "empty_answer");
+  EXPECT_EQ(verdict.divergence["rank"], 1);
+  EXPECT_EQ(verdict.divergence["expectation"], "law: all ranks answer");
+}
+
+TEST(AllRanksAnswer, OneThingLeftOut) {
+  HandMade made;
+  made.drop_entry(HandMade::after_step, 1, "training_state");
+  EXPECT_EQ(spoiled(made, "entry_missing").divergence["what"], "training_state");
+}
+
+TEST(AllRanksAnswer, WhatAFailedAttemptSkippedIsExcused) {
+  HandMade made;
+  made.a_case.program[10] = {{"verb", "observe"}, {"what", {"output"}}, {"model", "model"}};
+  EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
+  for (int rank = 0; rank < 2; ++rank) made.entry(HandMade::attempt_end, rank, "attempt")["error"] = nullptr;
+  const Verdict verdict = made.judged(R"([{"nothing": 0}, {"no_error": {"attempt": "bad"}}])");
+  EXPECT_NE(verdict.kind, VerdictKind::pass);
+}
+
+TEST(ParametersAreComplete, OneNobodyNamed) {
+  HandMade made;
+  for (int rank = 0; rank < 2; ++rank) made.entry(HandMade::after_step, rank, "parameters")["items"].erase(1);
+  EXPECT_EQ(spoiled(made, "parameter_missing").divergence["parameter"], "bias");
+}
+
+TEST(ParametersAreComplete, MasterWeightsStayInTheModelsDtype) {
+  HandMade made;
+  for (int rank = 0; rank < 2; ++rank) {
+    first_item(made, rank)["dtype"] = "bfloat16";
+    made.tensor(HandMade::after_step, rank, "parameters/weight") = make_tensor(DType::bfloat16, {4}, {1, 2, 3, 4});
+  }
+  EXPECT_EQ(spoiled(made, "dtype").divergence["actual"], "bfloat16");
+}
+
+TEST(SomethingIsSharded, AReplicaIsNotFsdp) {
+  HandMade made;
+  for (int rank = 0; rank < 2; ++rank) {
+    Observation& observation = made.observation(HandMade::after_step, rank);
+    for (Json& item : made.entry(HandMade::after_step, rank, "parameters")["items"]) {
+      const bool weight = item["name"] == "weight";
+      const int length = weight ? 8 : 4;
+      const std::string key = "parameters/" + item["name"].get<std::string>();
+      std::vector<double> values;
+      for (int i = 0; i < length; ++i) values.push_back((weight ? 1 : 9) + i);
+      observation.tensors[key] = make_tensor(DType::float32, {length}, values);
+      item["sharded"] = false;
+      item["pieces"][0]["offset"] = 0;
+      item["pieces"][0]["length"] = length;
+    }
+  }
+  spoiled(made, "not_sharded");
+  made.a_case.plans["model"]["units"][0]["sharding_strategy"] = "NO_SHARD";
+  EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
+}
+
+TEST(CollectivesAgree, OrderAndSkippedOperations) {
+  HandMade made;
+  Json& events = made.entry(HandMade::after_step, 1, "trace")["events"];
+  std::swap(events[1], events[2]);
+  const Verdict verdict = spoiled(made, "collective_order");
+  EXPECT_EQ(verdict.divergence["rank"], 1);
+  EXPECT_EQ(verdict.divergence["index"], 1);
+  events.erase(2);
+  std::swap(events[0], events[1]);
+  spoiled(made, "collective_order");
+}
+
+TEST(CollectivesAgree, ARankThatIssuesNothing) {
+  HandMade made;
+  made.entry(HandMade::after_step, 1, "trace")["events"] = Json::array();
+  spoiled(made, "collective_order");
+}
+
+TEST(CollectivesAgree, DtypeOperatorAndSizeAreEqualEverywhere) {
+  for (const auto& [key, value] : {std::pair<const char*, Json>{"dtype", "float16"}, {"reduce_op", "max"}}) {
+    HandMade made;
+    made.entry(HandMade::after_step, 1, "trace")["events"][2][key] = value;
+    spoiled(made, "collective_order");
+  }
+}
+
+TEST(CollectivesAgree, SizesFitTheGroupAndTheRankIsAMember) {
+  HandMade made;
+  for (int rank = 0; rank < 2; ++rank) made.entry(HandMade::after_step, rank, "trace")["events"][0]["out_numel"] = 13;
+  spoiled(made, "collective_size");
+  HandMade other;
+  other.entry(HandMade::after_step, 1, "trace")["events"][0]["group"] = {0};
+  EXPECT_EQ(spoiled(other, "collective_group").divergence["rank"], 1);
+}
+
+TEST(NoNan, NeitherInAnswersNorInTruths) {
+  HandMade made;
+  set_element(made.tensor(HandMade::after_step, 1, "parameters/weight"), 3, NAN);
+  const Verdict verdict = spoiled(made, "nan");
+  EXPECT_EQ(verdict.divergence["rank"], 1);
+  EXPECT_EQ(verdict.divergence["index"], Json({3, 1}));
+  HandMade truth;
+  set_element(truth.golden.evidence.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 0, NAN);
+  spoiled(truth, "truth_nan", VerdictKind::setup_error);
+}
+
+TEST(AttemptsAreExpected, AnErrorThatNobodyNamed) {
+  HandMade made;
+  const Verdict verdict = made.judged(R"([{"nothing": 0}, {"finite": {"what": ["loss"]}}])");
+  // The unknown kind is what decides; without it the law would.
+  EXPECT_EQ(verdict.kind, VerdictKind::setup_error);
+  made.a_case.expect = Json::parse(something);
+  const Verdict law = judge(made.a_case, made.run, {made.reference.truth(), made.golden.truth()});
+  EXPECT_EQ(law.code, "unexpected_error") << law.summary;
+}
+
+TEST(Assembly, AMissingShard) {
+  HandMade made;
+  first_item(made, 1)["pieces"] = Json::array();
+  const Verdict verdict = spoiled(made, "shard_missing");
+  EXPECT_EQ(verdict.divergence["parameter"], "weight");
+  EXPECT_EQ(verdict.divergence["index"], Json({2, 0}));
+}
+
+TEST(Assembly, OverlappingShards) {
+  HandMade made;
+  first_item(made, 1)["pieces"][0]["offset"] = 3;
+  EXPECT_EQ(spoiled(made, "shard_overlap").divergence["rank"], 1);
+}
+
+TEST(Assembly, OutOfRange) {
+  HandMade made;
+  first_item(made, 1)["pieces"][0]["offset"] = 5;
+  spoiled(made, "shard_out_of_range");
+  first_item(made, 1)["pieces"][0]["offset"] = -1;
+  spoiled(made, "shard_out_of_range");
+}
+
+TEST(Assembly, WrongShapeAndDtype) {
+  HandMade made;
+  first_item(made, 1)["global_shape"] = {2, 4};
+  EXPECT_EQ(spoiled(made, "shape").divergence["actual"], Json({2, 4}));
+  HandMade dtype;
+  first_item(dtype, 1)["dtype"] = "bfloat16";  // the tensor is float32
+  spoiled(dtype, "dtype");
+  HandMade length;
+  first_item(length, 1)["pieces"][0]["length"] = 3;
+  spoiled(length, "shape");
+}
+
+TEST(Assembly, RanksThatDisagreeOnTheDtype) {
+  HandMade made;
+  made.entry(HandMade::after_backward, 1, "gradients")["items"][0]["dtype"] = "float64";
+  made.tensor(HandMade::after_backward, 1, "gradients/weight") = make_tensor(DType::float64, {4}, {104, 105, 106, 107});
+  spoiled(made, "rank_disagreement");
+}
+
+TEST(Assembly, PaddingIsHeldBehindThePiece) {
+  HandMade made;
+  first_item(made, 1)["pieces"][0]["padding"] = 2;
+  made.tensor(HandMade::after_step, 1, "parameters/weight") = make_tensor(DType::float32, {6}, {5, 6, 7, 8, 42, 42});
+  EXPECT_EQ(made.judged(R"([{"equal": {"what": ["parameters"], "to": ["reference"]}, "model": "model"}])").kind, VerdictKind::pass);
+}
+
+TEST(Assembly, NamesTensorsAndStepsThatDoNotExist) {
+  HandMade made;
+  first_item(made, 0)["name"] = "wait";
+  spoiled(made, "unknown_name");
+  HandMade tensor;
+  first_item(tensor, 0)["pieces"][0]["tensor"] = "elsewhere";
+  spoiled(tensor, "tensor_missing");
+  HandMade step;
+  step.run.observations.push_back(step.observation(HandMade::after_step, 1));
+  step.run.observations.back().step = 999;
+  spoiled(step, "unknown_step");
+  HandMade malformed;
+  malformed.entry(HandMade::after_step, 0, "parameters")["items"] = "none";
+  spoiled(malformed, "malformed_entry");
+  HandMade twice;
+  auto& entries = twice.observation(HandMade::after_step, 0).entries;
+  entries.push_back(entries[0]);
+  spoiled(twice, "duplicate_entry");
+}
+
+TEST(Assembly, ReplicasOfAHybridMeshHaveEqualBits) {
+  HandMade made;
+  made.a_case.plans["model"]["mesh"] = {2, 1};
+  for (int rank = 0; rank < 2; ++rank) {
+    for (const auto& [step, what, first] : {std::tuple(HandMade::after_step, "parameters", 1.0), std::tuple(HandMade::after_backward, "gradients", 100.0)}) {
+      for (Json& item : made.entry(step, rank, what)["items"]) {
+        const bool weight = item["name"] == "weight";
+        const int length = weight ? 8 : 4;
+        std::vector<double> values;
+        for (int i = 0; i < length; ++i) values.push_back(first + (weight ? 0 : 8) + i);
+        made.tensor(step, rank, std::string(what) + "/" + item["name"].get<std::string>()) = make_tensor(DType::float32, {length}, values);
+        item["pieces"][0]["offset"] = 0;
+        item["pieces"][0]["length"] = length;
+      }
+    }
+  }
+  EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
+  set_element(made.tensor(HandMade::after_step, 1, "parameters/bias"), 0, 0);
+  EXPECT_EQ(spoiled(made, "replica_differs").divergence["rank"], 1);
+}
+
+TEST(RankEnds, WorstRankDecides) {
+  const auto ending = [](RankEnd end, const std::string& code) {
+    HandMade made;
+    made.run.ranks[1].end = end;
+    made.run.ranks[1].detail_code = code;
+    made.run.ranks[1].detail = "what happened";
+    made.run.ranks[1].last_step = 5;
+    made.run.ranks[1].last_verb = "backward";
+    made.run.ranks[0].end = end == RankEnd::unsupported ? RankEnd::unsupported : RankEnd::aborted;
+    return made.judged(something);
+  };
+  EXPECT_EQ(ending(RankEnd::crash, "signal").kind, VerdictKind::crash);
+  EXPECT_EQ(ending(RankEnd::crash, "signal").code, "signal");
+  EXPECT_EQ(ending(RankEnd::crash, "signal").divergence["rank"], 1);
+  EXPECT_EQ(ending(RankEnd::hang, "verb_deadline").kind, VerdictKind::hang);
+  EXPECT_EQ(ending(RankEnd::hang, "verb_deadline").divergence["verb"], "backward");
+  EXPECT_EQ(ending(RankEnd::error, "").code, "exception");
+  EXPECT_EQ(ending(RankEnd::protocol_error, "oversize_frame").code, "oversize_frame");
+  EXPECT_EQ(ending(RankEnd::not_started, "not_executable").kind, VerdictKind::setup_error);
+  EXPECT_EQ(ending(RankEnd::unsupported, "").kind, VerdictKind::unsupported);
+}
+
+TEST(RankEnds, OneRankCannotOptOutAlone) {
+  HandMade made;
+  made.run.ranks[1].end = RankEnd::unsupported;
+  EXPECT_EQ(made.judged(something).code, "unsupported_disagreement");
+}
+
+TEST(Minimum, APassThatLookedAtTooLittleIsUnresolved) {
+  HandMade made;
+  made.a_case.minimum = {{"elements", 13}};
+  const char* twelve = R"([{"equal": {"what": ["parameters"], "to": ["reference"]}, "model": "model"}])";
+  Verdict verdict = made.judged(twelve);
+  EXPECT_EQ(verdict.kind, VerdictKind::unresolved);
+  EXPECT_EQ(verdict.code, "too_little_compared");
+  EXPECT_EQ(verdict.divergence["actual"], 12);
+  made.a_case.minimum = {{"elements", 12}, {"tensors", 2}, {"collectives", 3}};
+  EXPECT_EQ(made.judged(twelve).kind, VerdictKind::pass);
+  made.a_case.minimum = {{"collectives", 4}};
+  EXPECT_EQ(made.judged(twelve).kind, VerdictKind::unresolved);
+}
+
+TEST(Minimum, NothingExpectedIsNothingProved) {
+  HandMade made;
+  for (int rank = 0; rank < 2; ++rank) made.entry(HandMade::attempt_end, rank, "attempt")["error"] = nullptr;
+  made.a_case.expect = Json::array();
+  EXPECT_EQ(judge(made.a_case, made.run, {made.reference.truth(), made.golden.truth()}).code, "nothing_checked");
+}
+
+TEST(Kinds, EveryKindOfTheLanguageIsThere) {
+  EXPECT_EQ(expectation_kinds().size(), 18u);
+}
+
+}  // namespace
+}  // namespace fsdp_cts

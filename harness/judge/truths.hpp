@@ -1,0 +1,39 @@
+// The two independent truths a testee is compared with, and what is said where one of them is missing or they disagree.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "harness/judge/evidence.hpp"
+#include "harness/judge/finding.hpp"
+
+namespace fsdp_cts {
+
+struct Truth {
+  const Evidence* evidence = nullptr;
+  std::string reduction_order;     // rank | ring | unspecified: how reductions over more than two ranks were added
+  std::optional<Finding> problem;  // why there is no evidence; always a setup_error
+};
+
+// A truth together with its evidence.
+struct OwnedTruth {
+  Evidence evidence;
+  std::string reduction_order;
+  std::optional<Finding> problem;
+  Truth truth() const { return {problem ? nullptr : &evidence, reduction_order, problem}; }
+};
+
+struct Truths {
+  Truth reference;
+  Truth golden;
+  const Truth& named(const std::string& name) const { return name == "golden" ? golden : reference; }
+};
+
+// Which truths the case's expectations ask for.
+struct TruthsNeeded {
+  bool reference = false;
+  bool golden = false;
+};
+TruthsNeeded truths_needed(const Case& a_case);
+
+}  // namespace fsdp_cts

@@ -1,0 +1,95 @@
+// The formats for people and CI servers say what the report says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <pugixml.hpp>
+#include <sstream>
+
+#include "harness/report/console.hpp"
+#include "harness/report/html.hpp"
+#include "harness/report/junit.hpp"
+#include "harness/report/tests/sample_report.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string read(const std::filesystem::path& file) {
+  std::ostringstream all;
+  all << std::ifstream(file, std::ios::binary).rdbuf();
+  return all.str();
+}
+
+TEST(Console, ALinePerScenarioThenTheSummary) {
+  std::ostringstream out;
+  const Report report = sample_report();
+  ConsoleReporter console(out, false);
+  console.begin(report.header);
+  for (const Json& record : report.cases) console.add(record);
+  console.finish(report.footer);
+  const std::string text = out.str();
+  EXPECT_THAT(text, HasSubstr("ok T/Class/one: 1 pass"));
+  EXPECT_THAT(text, HasSubstr("-- T/Class/two: 1 fail"));
+  EXPECT_THAT(text, HasSubstr("FAIL T/Class/two[world=2]"));
+  EXPECT_THAT(text, HasSubstr("parameter   0.weight"));
+  EXPECT_THAT(text, HasSubstr("again: fsdp-cts run 'T/Class/two[world=2]'"));
+  EXPECT_THAT(text, HasSubstr("3 cases on cpp: 1 pass, 1 skipped, 1 fail"));
+  EXPECT_THAT(text, HasSubstr("1 skipped: needs a GPU"));
+  EXPECT_THAT(text, HasSubstr("compared 3,000 elements"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+}
+
+TEST(Console, ProgressOnATerminalIsRewrittenInPlace) {
+  std::ostringstream out;
+  const Report report = sample_report();
+  ConsoleReporter console(out, true);
+  console.begin(report.header);
+  console.add(report.cases[0]);
+  console.add(report.cases[1]);
+  EXPECT_THAT(out.str(), HasSubstr("\r\x1b[K2 of 3 done, 1 not passed, 1 left"));
+}
+
+TEST(Junit, CountsAndMessages) {
+  const auto file = std::filesystem::path(::testing::TempDir()) / "formats-junit.xml";
+  Report report = sample_report();
+  report.cases[1]["summary"] = std::string("control \x01 character");
+  write_junit(report, file);
+  pugi::xml_document document;
+  ASSERT_TRUE(document.load_file(file.c_str()));
+  const auto suite = document.child("testsuites").child("testsuite");
+  EXPECT_EQ(suite.attribute("tests").as_int(), 3);
+  EXPECT_EQ(suite.attribute("failures").as_int(), 1);
+  EXPECT_EQ(suite.attribute("errors").as_int(), 0);
+  EXPECT_EQ(suite.attribute("skipped").as_int(), 1);
+  const auto failed = suite.find_child_by_attribute("testcase", "name", "T/Class/two[world=2]");
+  EXPECT_STREQ(failed.child("failure").attribute("type").as_string(), "fail:value");
+  std::filesystem::remove(file);
+}
+
+TEST(Html, OneFileWithEverythingEscaped) {
+  const auto file = std::filesystem::path(::testing::TempDir()) / "formats.html";
+  write_html(sample_report(), {{"T/Class/one[world=2]", "step <1>: build"}}, file);
+  const std::string html = read(file);
+  EXPECT_THAT(html, HasSubstr("1 of 3 cases are not as expected."));
+  EXPECT_THAT(html, HasSubstr("2.5 &lt;&gt; 2"));
+  EXPECT_THAT(html, HasSubstr("step &lt;1&gt;: build"));
+  EXPECT_THAT(html, HasSubstr("because of &lt;tags&gt; &amp; &quot;quotes&quot;"));
+  for (const char* external : {"http://", "https://", "src=", "@import", "<link"}) EXPECT_THAT(html, Not(HasSubstr(external)));
+  std::filesystem::remove(file);
+}
+
+TEST(Html, NothingJudgedIsNotGreen) {
+  Report report = sample_report();
+  report.cases = {report.cases[2]};
+  report.footer["verdicts"] = count_verdicts(report.cases);
+  const auto file = std::filesystem::path(::testing::TempDir()) / "formats-empty.html";
+  write_html(report, {}, file);
+  EXPECT_THAT(read(file), HasSubstr("Nothing was judged"));
+  std::filesystem::remove(file);
+}
+
+}  // namespace
+}  // namespace fsdp_cts

@@ -1,0 +1,23 @@
+#include "harness/runner/data_files.hpp"
+
+#include "harness/protocol/safetensors.hpp"
+
+namespace fsdp_cts {
+
+std::filesystem::path DataFiles::file_for(const Case& a_case) {
+  const Json content = {{"data", a_case.data}, {"models", a_case.models}, {"world", a_case.world}};
+  const auto [entry, fresh] = files_.try_emplace(content.dump());
+  if (fresh) {
+    const std::filesystem::path file = folder_ / (std::to_string(files_.size()) + ".safetensors");
+    try {
+      write_safetensors(file, make_data(a_case));
+    } catch (...) {
+      files_.erase(entry);
+      throw;
+    }
+    entry->second = file;
+  }
+  return entry->second;
+}
+
+}  // namespace fsdp_cts

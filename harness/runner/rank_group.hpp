@@ -1,0 +1,155 @@
+// The ranks of one testee: started, given cases one after the other, watched, and ended. A state machine
+// driven by the event loop; it never waits itself, so that several groups run side by side on one thread.
+//
+//   fresh ─run→ starting → running ⇄ idle ─close→ closing → gone
+//                  any of these ─failure→ failing ─grace→ terminating → gone
+//                  any of these ─deadline→ examining ─stacks→ terminating → gone
+//
+// Only a group whose ranks all ended a case with done or unsupported takes another one.
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/runner/blame.hpp"
+#include "harness/runner/event_loop.hpp"
+#include "harness/runner/guardian.hpp"
+#include "harness/runner/listener.hpp"
+#include "harness/runner/rank_link.hpp"
+#include "harness/runner/run.hpp"
+#include "harness/runner/stacks.hpp"
+#include "harness/runner/testee.hpp"
+
+namespace fsdp_cts {
+
+// A case as it goes to a group: PROTOCOL.md §4 without `case` and `scratch`, which the group adds.
+struct Assignment {
+  std::string case_id;
+  Json message;
+};
+
+// What belongs to one group alone. The token begins with the mark's value, by which stray processes are
+// found.
+struct GroupHome {
+  std::filesystem::path folder;  // exists
+  std::string token;
+  std::string mark;  // "FSDP_CTS_TOKEN=<session>-<group>-"
+};
+
+class RankGroup {
+ public:
+  // `testee` and `limits` must outlive the group.
+  RankGroup(EventLoop& loop, const Guardian& guardian, const Testee& testee, int world, const Limits& limits,
+            GroupHome home);
+  // Kills what is still there.
+  ~RankGroup();
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
+
+  const Testee& testee() const { return testee_; }
+  int world() const { return static_cast<int>(ranks_.size()); }
+
+  bool available() const { return phase_ == Phase::fresh || phase_ == Phase::idle; }
+  bool idle() const { return phase_ == Phase::idle; }
+  // All its processes have ended and its folder is removed.
+  bool gone() const { return phase_ == Phase::gone; }
+
+  // Starts the ranks if there are none yet. Requires available().
+  void run(Assignment assignment);
+  // Says bye. A group that has to be killed or ends with anything but 0 then leaves a result.
+  void close();
+  // SIGTERM, and SIGKILL when that does not help.
+  void terminate();
+
+  // What came of the last assignment, once. One with an empty case_id tells of an end between two cases or
+  // after bye.
+  std::optional<CaseRun> take_result();
+
+  // When on_time wants to be called at the latest.
+  Clock::time_point deadline() const;
+  void on_time(Clock::time_point now);
+
+ private:
+  enum class Phase { fresh, starting, running, idle, closing, failing, examining, terminating, gone };
+
+  struct Rank {
+    explicit Rank(const Limits& limits) : output(limits.output_head, limits.output_tail) {}
+    std::unique_ptr<Process> process;  // none for ranks started elsewhere
+    std::unique_ptr<Listener> listener;
+    RankLink* link = nullptr;  // owned by links_
+    OutputCapture output;
+    bool greeted = false;              // it said hello
+    bool settled = false;              // its report of the current assignment stands
+    std::optional<bool> stream_ended;  // its socket was closed; true: inside a frame
+    RankReport report;
+    std::string last_collective;
+    Clock::time_point last_sign;
+    std::optional<Clock::time_point> failed_at;
+    std::unique_ptr<StackCollector> stacks;
+  };
+
+  // Beginning (rank_group.cpp)
+  void start();
+  void start_process(int rank);
+  void listen_for_ranks();
+  void accept(const Listener& listener, int rank);
+  void begin(Assignment assignment);
+  void dispatch();
+
+  // Hearing (rank_group_messages.cpp)
+  void hear(int& who, RankLink* link, const Json& message);
+  void greet(int& who, RankLink* link, const Json& hello);
+  void hear_in_case(Rank& rank, const Json& message);
+  void progress(Rank& rank, const Json& message);
+  void observe(Rank& rank, const Json& message);
+  void check_agreement();
+  std::filesystem::path case_folder() const;
+  std::filesystem::path case_folder(const Rank& rank) const;
+
+  // Ending (rank_group_endings.cpp)
+  void take_output(Rank& rank);
+  void process_ended(Rank& rank);
+  void stream_closed(Rank& rank, bool inside_frame);
+  void settle(Rank& rank, RankEnd end, std::string code, std::string detail);
+  void fail(Rank& rank, RankEnd end, std::string code, std::string detail);
+  void begin_failing();
+  void examine(std::string code);
+  void conclude_if_settled();
+  void conclude();
+  void settle_the_rest();
+  std::vector<RankSituation> situations() const;
+  void leave_if_empty();
+
+  EventLoop& loop_;
+  const Guardian& guardian_;
+  const Testee& testee_;
+  const Limits& limits_;
+  GroupHome home_;
+
+  Phase phase_ = Phase::fresh;
+  std::vector<Rank> ranks_;
+  std::vector<std::unique_ptr<RankLink>> links_;
+  std::unique_ptr<Listener> listener_;  // `launch: self`: one for all ranks
+  std::unique_ptr<PortReservation> port_;
+  std::string refusals_;  // connections that were not let in
+  Json hello_;            // of rank 0
+  bool hello_from_all_ = false;
+  std::uint64_t oom_kills_before_ = 0;
+
+  Assignment assignment_;
+  long number_ = 0;  // of the current case
+  std::string previous_case_;
+  std::vector<Observation> observations_;
+  std::string expiry_code_;  // set while examining: which deadline it was
+  Clock::time_point assigned_at_;
+  Clock::time_point phase_began_;
+  bool bye_said_ = false;
+  bool killed_ = false;
+  std::deque<CaseRun> results_;
+};
+
+}  // namespace fsdp_cts

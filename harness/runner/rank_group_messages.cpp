@@ -1,0 +1,211 @@
+// What ranks say. Every message is checked against the schema, then against what may come now.
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "harness/protocol/messages.hpp"
+#include "harness/protocol/safetensors.hpp"
+#include "harness/runner/rank_group.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+// Something that is wrong with a message although it fits the schema.
+using Offence = MessageError;
+
+std::string collective_text(const Json& event) {
+  std::string text = event["op"].get<std::string>() + " of " + event["in_numel"].dump() + " " +
+                     event["dtype"].get<std::string>();
+  if (event["unit"].is_string()) text += " (unit \"" + event["unit"].get<std::string>() + "\")";
+  return text;
+}
+
+// The tensor file that an observation names. A rank may hand over any bytes; it may not make the runner wait,
+// or read another place.
+TensorMap read_tensor_file(const std::filesystem::path& folder, const std::string& name,
+                           std::uintmax_t most) {
+  const std::filesystem::path file(name);
+  if (file.is_absolute() || name.find("..") != std::string::npos) {
+    throw Offence("file_outside_scratch",
+                  "the tensor file \"" + name + "\" is not a path below the case's scratch folder");
+  }
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(folder / file, error);
+  if (status.type() == std::filesystem::file_type::not_found) {
+    throw Offence("missing_file",
+                  "the tensor file \"" + name + "\" does not exist in the case's scratch folder");
+  }
+  if (status.type() != std::filesystem::file_type::regular) {
+    throw Offence("not_a_file", "\"" + name + "\" in the case's scratch folder is not a regular file");
+  }
+  if (const std::uintmax_t size = std::filesystem::file_size(folder / file, error); size > most) {
+    throw Offence("oversize_file", "the tensor file \"" + name + "\" has " + std::to_string(size) +
+                                       " bytes; at most " + std::to_string(most) + " are read");
+  }
+  try {
+    TensorMap tensors = read_safetensors(folder / file);
+    std::filesystem::remove(folder / file, error);
+    return tensors;
+  } catch (const SafetensorsError& e) {
+    throw Offence(e.code, e.what());
+  } catch (const std::system_error& e) {
+    throw Offence("unreadable_file", e.what());
+  }
+}
+
+}  // namespace
+
+std::filesystem::path RankGroup::case_folder() const {
+  return home_.folder / ("c" + std::to_string(number_));
+}
+
+std::filesystem::path RankGroup::case_folder(const Rank& rank) const {
+  return case_folder() / std::to_string(rank.report.rank);
+}
+
+void RankGroup::hear(int& who, RankLink* link, const Json& message) {
+  try {
+    check_testee_message(message);
+    const bool greeting = message["type"] == "hello";
+    const bool stranger = who < 0 || !ranks_[static_cast<std::size_t>(who)].greeted;
+    if (stranger && !greeting) {
+      throw Offence("no_hello",
+                    "the first message has the type " + message["type"].dump() + "; it must be hello");
+    }
+    if (!stranger && greeting) throw Offence("out_of_turn", "hello was said a second time");
+    if (stranger) {
+      greet(who, link, message);
+    } else {
+      hear_in_case(ranks_[static_cast<std::size_t>(who)], message);
+    }
+  } catch (const MessageError& e) {
+    if (who < 0) {
+      refusals_ += std::string("; a connection was refused: ") + e.what();
+      link->silence();
+    } else {
+      fail(ranks_[static_cast<std::size_t>(who)], RankEnd::protocol_error, e.code, e.what());
+    }
+  }
+}
+
+void RankGroup::greet(int& who, RankLink* link, const Json& hello) {
+  if (hello["token"] != home_.token) {
+    throw Offence("wrong_token",
+                  "hello carries another token than FSDP_CTS_TOKEN: is this a rank of another run?");
+  }
+  const auto number = hello["rank"].get<std::size_t>();
+  if (number >= ranks_.size() || (who >= 0 && number != static_cast<std::size_t>(who))) {
+    throw Offence("wrong_rank",
+                  "hello says rank " + std::to_string(number) + "; expected was " +
+                      (who >= 0 ? std::to_string(who) : "one below " + std::to_string(ranks_.size())));
+  }
+  Rank& rank = ranks_[number];
+  if (rank.greeted) throw Offence("wrong_rank", "rank " + std::to_string(number) + " is here already");
+  who = static_cast<int>(number);
+  rank.link = link;
+  rank.greeted = true;
+  if (number == 0) hello_ = hello;
+  hello_from_all_ = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.greeted; });
+  if (hello_from_all_ && phase_ == Phase::starting) dispatch();
+}
+
+void RankGroup::hear_in_case(Rank& rank, const Json& message) {
+  const std::string type = message["type"];
+  const auto number = message["case"].get<long>();
+  if (!hello_from_all_ || phase_ == Phase::idle || phase_ == Phase::closing) {
+    throw Offence("out_of_turn", "a message of type \"" + type + "\" came while no case was given");
+  }
+  if (number != number_) {
+    throw Offence("wrong_case", "a message of type \"" + type + "\" is about case " + std::to_string(number) +
+                                    "; the current one is " + std::to_string(number_));
+  }
+  if (rank.settled)
+    throw Offence("out_of_turn", "a message of type \"" + type + "\" came after the end of the case");
+  rank.last_sign = Clock::now();
+  if (type == "progress") {
+    progress(rank, message);
+  } else if (type == "observation") {
+    observe(rank, message);
+  } else if (type == "done") {
+    settle(rank, RankEnd::done, "", "");
+  } else if (type == "unsupported") {
+    settle(rank, RankEnd::unsupported, "", message["reason"]);
+  } else {
+    const Json& error = message["error"];
+    rank.report.error = error;
+    fail(rank, RankEnd::error, "exception",
+         "raised " + error["type"].get<std::string>() + " (" +
+             printable(error["message"].get<std::string>()) + ")");
+  }
+  check_agreement();
+  conclude_if_settled();
+}
+
+void RankGroup::progress(Rank& rank, const Json& message) {
+  const int step = message["step"];
+  const auto steps = static_cast<int>(assignment_.message["program"].size());
+  if (step >= steps) {
+    throw Offence("wrong_step", "progress at step " + std::to_string(step) + "; the program has " +
+                                    std::to_string(steps) + " steps");
+  }
+  if (step < rank.report.last_step) {
+    throw Offence("out_of_turn", "progress at step " + std::to_string(step) + " after step " +
+                                     std::to_string(rank.report.last_step));
+  }
+  rank.report.last_step = step;
+  rank.report.last_verb = message["verb"];
+}
+
+void RankGroup::observe(Rank& rank, const Json& message) {
+  Observation observation;
+  observation.rank = message["rank"];
+  observation.step = message["step"];
+  if (!testee_.oracle) {
+    if (observation.rank != rank.report.rank) {
+      throw Offence("wrong_rank", "an observation says rank " + std::to_string(observation.rank));
+    }
+    if (observation.step > rank.report.last_step) {
+      throw Offence("out_of_turn",
+                    "an observation of step " + std::to_string(observation.step) + " before its progress");
+    }
+  }
+  if (const Json& label = message.value("label", Json()); label.is_string()) observation.label = label;
+  if (const Json& iteration = message.value("iteration", Json()); iteration.is_number())
+    observation.iteration = iteration;
+  if (const Json& file = message.value("file", Json()); file.is_string()) {
+    observation.tensors = read_tensor_file(case_folder(rank), file, limits_.tensor_file);
+  }
+  observation.entries = message["entries"];
+  for (const std::string& name : tensors_named_by(observation.entries)) {
+    if (!observation.tensors.contains(name)) {
+      throw Offence("missing_tensor",
+                    "an observation names the tensor \"" + name + "\", which its file does not hold");
+    }
+  }
+  for (const Json& entry : observation.entries) {
+    if (entry["what"] == "trace" && !entry["events"].empty())
+      rank.last_collective = collective_text(entry["events"].back());
+  }
+  observations_.push_back(std::move(observation));
+}
+
+// `unsupported` must depend on the case alone: a rank that acts while another one refuses would wait for it
+// until the deadline.
+void RankGroup::check_agreement() {
+  if (phase_ != Phase::running && phase_ != Phase::failing) return;
+  const auto refuses = [](const Rank& each) {
+    return each.settled && each.report.end == RankEnd::unsupported;
+  };
+  const auto acts = [](const Rank& each) {
+    return each.report.last_step >= 0 || (each.settled && each.report.end == RankEnd::done);
+  };
+  const auto refusing = std::find_if(ranks_.begin(), ranks_.end(), refuses);
+  const auto acting = std::find_if(ranks_.begin(), ranks_.end(), acts);
+  if (refusing == ranks_.end() || acting == ranks_.end()) return;
+  fail(*refusing, RankEnd::protocol_error, "unsupported_disagreement",
+       "called the case unsupported (" + refusing->report.detail + ") while rank " +
+           std::to_string(acting->report.rank) + " acts it out");
+}
+
+}  // namespace fsdp_cts

@@ -1,0 +1,251 @@
+#include "harness/runner/session.hpp"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <random>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace fsdp_cts {
+namespace {
+
+constexpr int start_attempts = 3;
+// How often the loop is asked again for what is ready before time goes on: noise cannot put a deadline off
+// for ever.
+constexpr int turns = 8;
+
+std::string random_word() {
+  std::random_device device;
+  char text[17];
+  std::snprintf(text, sizeof(text), "%08x%08x", device(), device());
+  return text;
+}
+
+int world_of(const Job& job) {
+  return job.testee->oracle ? 1 : job.a_case->world;
+}
+
+// A report about a case that never reached its ranks.
+CaseRun not_run(const Job& job, const std::string& code, const std::string& detail) {
+  CaseRun run;
+  run.case_id = job.a_case->id;
+  for (int number = 0; number < world_of(job); ++number) {
+    RankReport report;
+    report.rank = number;
+    report.end = RankEnd::not_started;
+    report.detail_code = code;
+    report.detail = detail;
+    run.ranks.push_back(std::move(report));
+  }
+  run.blame = "the case did not reach its ranks: " + detail;
+  return run;
+}
+
+// Whether starting again would be in vain: what the testee did, not what befell the runner's files.
+bool never_started(const CaseRun& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [](const RankReport& rank) {
+    return rank.end == RankEnd::not_started && rank.detail_code != "scratch" && rank.detail_code != "data";
+  });
+}
+
+}  // namespace
+
+Session::Session(SessionOptions options)
+    : options_(std::move(options)),
+      name_(random_word()),
+      scratch_(options_.scratch_root),
+      guardian_(scratch_.folder(), "FSDP_CTS_TOKEN=" + name_ + "-"),
+      data_(scratch_.folder() / "data") {
+  // Orphans of ranks come to this process instead of init, and can be reaped.
+  ::prctl(PR_GET_CHILD_SUBREAPER, &former_subreaper_);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  make_folder(scratch_.folder() / "data");
+  loop_.watch(interruption_.fd(), [] {});  // only wakes the loop; run and close look at it
+}
+
+Session::~Session() {
+  slots_.clear();
+  ::prctl(PR_SET_CHILD_SUBREAPER, former_subreaper_);
+}
+
+void Session::run(const std::vector<Job>& jobs, const Completed& completed, const EndedBadly& ended_badly) {
+  std::vector<Lane> lanes = lanes_of(jobs);
+  for (int turn = 0; turn < turns && loop_.run_once(Clock::now()); ++turn) {
+    // Ranks that have died since the last run get no case.
+  }
+  try {
+    for (std::size_t left = jobs.size(); left > 0;) {
+      interruption_.check();
+      hand_out(lanes);
+      if (completions_.empty()) wait();
+      collect();
+      std::vector<Completion> completions = std::exchange(completions_, {});
+      for (const Completion& each : completions) note(lanes, each);
+      hand_out(lanes);  // ranks work while the callback judges
+      for (Completion& each : completions) {
+        if (each.job != nullptr) {
+          --left;
+          completed(*each.job, std::move(each.run));
+        } else if (ended_badly) {
+          ended_badly(*each.testee, std::move(each.run));
+        }
+      }
+    }
+  } catch (...) {
+    completions_.clear();
+    for (Slot& slot : slots_) {
+      if (std::exchange(slot.job, nullptr) != nullptr) slot.group->terminate();
+    }
+    throw;
+  }
+}
+
+void Session::close(const EndedBadly& ended_badly) {
+  for (Slot& slot : slots_) slot.group->close();
+  for (;;) {
+    interruption_.check();
+    collect();
+    for (Completion& each : std::exchange(completions_, {})) {
+      if (ended_badly) ended_badly(*each.testee, std::move(each.run));
+    }
+    if (slots_.empty()) return;
+    wait();
+  }
+}
+
+std::vector<Session::Lane> Session::lanes_of(const std::vector<Job>& jobs) const {
+  std::vector<Lane> lanes;
+  for (const Job& job : jobs) {
+    auto lane =
+        std::find_if(lanes.begin(), lanes.end(), [&](const Lane& each) { return each.testee == job.testee; });
+    if (lane == lanes.end()) {
+      lane = lanes.emplace(lanes.end());
+      lane->testee = job.testee;
+    }
+    lane->pending.push_back(&job);
+  }
+  // Ranks of one world serve all its cases before others are started.
+  for (Lane& lane : lanes) {
+    std::stable_sort(lane.pending.begin(), lane.pending.end(),
+                     [](const Job* a, const Job* b) { return world_of(*a) < world_of(*b); });
+  }
+  return lanes;
+}
+
+void Session::hand_out(std::vector<Lane>& lanes) {
+  for (Lane& lane : lanes) {
+    while (!lane.pending.empty() && may_start(lane)) {
+      const Job& job = *lane.pending.front();
+      lane.pending.pop_front();
+      hand_out(lane, job);
+    }
+  }
+  dismiss_idle(lanes);
+}
+
+void Session::hand_out(Lane& lane, const Job& job) {
+  const int world = world_of(job);
+  ++lane.running;
+  lane.running_ranks += world;
+  if (const Lane::Starts& starts = lane.starts[world]; starts.failed_in_a_row >= start_attempts) {
+    CaseRun run = starts.last;
+    run.case_id = job.a_case->id;
+    run.blame += "; not tried again after " + std::to_string(start_attempts) + " failed starts";
+    completions_.push_back({&job, job.testee, std::move(run)});
+    return;
+  }
+  try {
+    Assignment assignment = assignment_of(job);
+    Slot& slot = slot_for(*job.testee, world);
+    slot.group->run(std::move(assignment));
+    slot.job = &job;
+  } catch (const std::system_error& e) {  // a full disk: this case's misfortune, not that of the others
+    completions_.push_back({&job, job.testee, not_run(job, "scratch", e.what())});
+  } catch (const ScratchError& e) {
+    completions_.push_back({&job, job.testee, not_run(job, "scratch", e.what())});
+  } catch (const std::exception& e) {
+    completions_.push_back({&job, job.testee, not_run(job, "data", e.what())});
+  }
+}
+
+bool Session::may_start(const Lane& lane) const {
+  if (lane.running == 0) return true;
+  if (options_.jobs > 0) return lane.running < options_.jobs;
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return lane.running_ranks + world_of(*lane.pending.front()) <= cores;
+}
+
+Session::Slot& Session::slot_for(const Testee& testee, int world) {
+  for (Slot& slot : slots_) {
+    if (slot.group->idle() && &slot.group->testee() == &testee && slot.group->world() == world) return slot;
+  }
+  const std::string prefix = name_ + "-" + std::to_string(++groups_) + "-";
+  GroupHome home{scratch_.folder() / ("g" + std::to_string(groups_)), prefix + random_word(),
+                 "FSDP_CTS_TOKEN=" + prefix};
+  if (testee.self && !testee.self->token.empty()) home.token = testee.self->token;
+  make_folder(home.folder);
+  slots_.push_back(
+      {std::make_unique<RankGroup>(loop_, guardian_, testee, world, options_.limits, std::move(home)),
+       nullptr});
+  return slots_.back();
+}
+
+void Session::dismiss_idle(const std::vector<Lane>& lanes) {
+  for (const Lane& lane : lanes) {
+    if (lane.pending.empty()) continue;  // warm ranks may serve the next run
+    for (Slot& slot : slots_) {
+      if (!slot.group->idle() || &slot.group->testee() != lane.testee) continue;
+      const bool wanted = std::any_of(lane.pending.begin(), lane.pending.end(),
+                                      [&](const Job* job) { return world_of(*job) == slot.group->world(); });
+      if (!wanted) slot.group->close();
+    }
+  }
+}
+
+Assignment Session::assignment_of(const Job& job) {
+  Assignment assignment{job.a_case->id, case_message(*job.a_case)};
+  assignment.message["type"] = "case";
+  assignment.message["data"] = data_.file_for(*job.a_case);
+  if (!job.oracle.is_null()) assignment.message["oracle"] = job.oracle;
+  return assignment;
+}
+
+void Session::wait() {
+  Clock::time_point until = Clock::time_point::max();
+  for (const Slot& slot : slots_) until = std::min(until, slot.group->deadline());
+  // What has arrived is heard before a deadline counts, also when a callback took its time; but noise cannot
+  // put a deadline off for ever.
+  constexpr int turns = 8;
+  bool ready = loop_.run_once(until);
+  for (int turn = 0; ready && turn < turns; ++turn) ready = loop_.run_once(Clock::now());
+  const Clock::time_point now = Clock::now();
+  for (Slot& slot : slots_) slot.group->on_time(now);
+}
+
+void Session::collect() {
+  for (auto slot = slots_.begin(); slot != slots_.end();) {
+    while (std::optional<CaseRun> run = slot->group->take_result()) {
+      const Job* job = run->case_id.empty() ? nullptr : std::exchange(slot->job, nullptr);
+      completions_.push_back({job, &slot->group->testee(), std::move(*run)});
+    }
+    slot = slot->group->gone() ? slots_.erase(slot) : std::next(slot);
+  }
+}
+
+void Session::note(std::vector<Lane>& lanes, const Completion& completion) {
+  const auto lane = std::find_if(lanes.begin(), lanes.end(),
+                                 [&](const Lane& each) { return each.testee == completion.testee; });
+  if (completion.job == nullptr || lane == lanes.end()) return;
+  const int world = world_of(*completion.job);
+  --lane->running;
+  lane->running_ranks -= world;
+  Lane::Starts& starts = lane->starts[world];
+  starts.failed_in_a_row = never_started(completion.run) ? starts.failed_in_a_row + 1 : 0;
+  if (starts.failed_in_a_row > 0) starts.last = completion.run;
+}
+
+}  // namespace fsdp_cts

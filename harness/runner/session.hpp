@@ -1,0 +1,115 @@
+// Runs cases on testees: the one entrance to this folder.
+//
+//   Session session(options);
+//   session.run(jobs, [&](const Job& job, CaseRun&& run) { judge… });   // may be called again, ranks stay
+//   warm session.close([&](const Testee& testee, CaseRun&& run) { … });      // whatever ended badly after
+//   its last case
+//
+// Testee and oracle go through the same session: jobs of different testees run side by side. One thread does
+// everything; the callback runs on it too, after the next case has been handed out. When the session is
+// destroyed nothing of it is left: no process, socket or file.
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/case/case.hpp"
+#include "harness/runner/data_files.hpp"
+#include "harness/runner/interruption.hpp"
+#include "harness/runner/rank_group.hpp"
+#include "harness/runner/run.hpp"
+#include "harness/runner/scratch.hpp"
+#include "harness/runner/testee.hpp"
+
+namespace fsdp_cts {
+
+struct SessionOptions {
+  Limits limits;
+  int jobs = 0;  // groups of one testee at a time; 0: as many as the cores carry, at least one
+  std::filesystem::path scratch_root;  // empty: see Scratch
+};
+
+// One case on one testee. The case must outlive the run, the testee the session.
+struct Job {
+  const Testee* testee = nullptr;
+  const Case* a_case = nullptr;
+  Json oracle;  // {reduction_order, precision} when the testee is the oracle, else null
+};
+
+class Session {
+ public:
+  using Completed = std::function<void(const Job& job, CaseRun&& run)>;
+  using EndedBadly = std::function<void(const Testee& testee, CaseRun&& run)>;
+
+  // Throws ScratchError. Handles SIGINT, SIGTERM and SIGHUP from here on.
+  explicit Session(SessionOptions options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Calls `completed` exactly once for every job, in order of completion. Jobs of one testee are taken by
+  // world size, then as given. Throws Interrupted after a signal, and what `completed` throws. `ended_badly`
+  // hears of ranks that died between two cases. A testee that failed to start three times in a row with one
+  // world is not tried again: its other jobs report the same.
+  void run(const std::vector<Job>& jobs, const Completed& completed, const EndedBadly& ended_badly = {});
+
+  // Says bye to all ranks and waits for them. `ended_badly` hears of those that did not end with 0. Without
+  // it ranks are killed in the end.
+  void close(const EndedBadly& ended_badly = {});
+
+  const std::filesystem::path& folder() const { return scratch_.folder(); }
+
+ private:
+  // The jobs of one testee within one call of run.
+  struct Lane {
+    struct Starts {
+      int failed_in_a_row = 0;
+      CaseRun last;
+    };
+    const Testee* testee = nullptr;
+    std::deque<const Job*> pending;
+    int running = 0;  // cases
+    int running_ranks = 0;
+    std::map<int, Starts> starts;  // by world
+  };
+  struct Slot {
+    std::unique_ptr<RankGroup> group;
+    const Job* job = nullptr;
+  };
+  struct Completion {
+    const Job* job = nullptr;  // none: the end of a group between cases
+    const Testee* testee = nullptr;
+    CaseRun run;
+  };
+
+  std::vector<Lane> lanes_of(const std::vector<Job>& jobs) const;
+  void hand_out(std::vector<Lane>& lanes);
+  void hand_out(Lane& lane, const Job& job);
+  bool may_start(const Lane& lane) const;
+  Slot& slot_for(const Testee& testee, int world);
+  void dismiss_idle(const std::vector<Lane>& lanes);
+  Assignment assignment_of(const Job& job);
+  void wait();
+  void collect();
+  void note(std::vector<Lane>& lanes, const Completion& completion);
+
+  SessionOptions options_;
+  std::string name_;  // random; the tokens of all groups begin with it
+  Scratch scratch_;
+  Guardian guardian_;
+  Interruption interruption_;
+  EventLoop loop_;
+  DataFiles data_;
+  std::list<Slot> slots_;
+  std::vector<Completion> completions_;  // not yet reported
+  long groups_ = 0;
+  int former_subreaper_ = 0;
+};
+
+}  // namespace fsdp_cts

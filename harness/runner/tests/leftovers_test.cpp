@@ -1,0 +1,164 @@
+// Nothing is left behind, whoever dies and however.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "harness/runner/tests/session_fixture.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+using ::testing::Each;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Lt;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+const auto all_done = Field(&CaseRun::ranks, Each(Field(&RankReport::end, RankEnd::done)));
+
+class Leftovers : public SessionTest {
+ protected:
+  // A runner in a process of its own, which the test may kill.
+  pid_t runner(const std::vector<std::string>& arguments, int cases = 1) {
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    const Testee testee = fault_testee(arguments);
+    std::vector<Case> list;
+    for (int i = 0; i < cases; ++i) list.push_back(small_case("case" + std::to_string(i)));
+    int code = 0;
+    try {
+      SessionOptions patient = options();
+      patient.limits.deadlines.verb = std::chrono::seconds(60);
+      for (const CaseRun& each : run(testee, list, patient).runs) code |= each.blame.empty() ? 0 : 1;
+    } catch (const Interrupted& e) {
+      code = 128 + e.signal;
+    }
+    ::_exit(code);
+  }
+
+  static int end_of(pid_t pid) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return status;
+  }
+
+  static bool within(std::chrono::milliseconds patience, const std::function<bool()>& condition) {
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+  }
+
+  bool nothing_left() const { return ranks_alive().empty() && std::filesystem::is_empty(root()); }
+};
+
+TEST_F(Leftovers, GrandchildrenAreEndedWithTheirRank) {
+  EXPECT_THAT(run(fault_testee({"--fault", "grandchild"}), {small_case("a")}).runs, Each(all_done));
+}
+
+TEST_F(Leftovers, GrandchildrenThatLeftTheProcessGroupToo) {
+  EXPECT_THAT(run(fault_testee({"--fault", "escaped_grandchild"}), {small_case("a")}).runs, Each(all_done));
+}
+
+TEST_F(Leftovers, ARunnerThatIsKilledTakesEverythingWithIt) {
+  const pid_t pid = runner({"--fault", "escaped_grandchild", "--peers-wait"});
+  ASSERT_TRUE(within(std::chrono::seconds(5), [&] { return ranks_alive().size() == 3; }));
+  ::kill(pid, SIGKILL);
+  EXPECT_EQ(WTERMSIG(end_of(pid)), SIGKILL);
+  EXPECT_TRUE(within(std::chrono::seconds(2), [&] { return nothing_left(); }));
+}
+
+TEST_F(Leftovers, AnInterruptedRunnerCleansUpAndSaysSo) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const pid_t pid = runner({"--fault", "grandchild", "--peers-wait"});
+    ASSERT_TRUE(within(std::chrono::seconds(5), [&] { return ranks_alive().size() == 3; }));
+    ::kill(pid, signal);
+    EXPECT_EQ(WEXITSTATUS(end_of(pid)), 128 + signal);
+    EXPECT_TRUE(nothing_left());
+  }
+}
+
+TEST_F(Leftovers, AThousandCasesLeaveNoDescriptor) {
+  const Testee testee = fault_testee({"--null"});
+  const Case a_case = small_case("a");
+  Session session(options());
+  const auto none = [](const Job&, CaseRun&& run) { EXPECT_THAT(run, all_done); };
+  session.run({{&testee, &a_case, {}}}, none);
+  const std::size_t before = open_descriptors();
+  session.run(std::vector<Job>(1000, Job{&testee, &a_case, {}}), none);
+  EXPECT_EQ(open_descriptors(), before);
+  session.close();
+}
+
+TEST_F(Leftovers, FiftyGroupsThatDieLeaveNoDescriptor) {
+  const Testee testee = fault_testee({"--fault", "exit_3"});
+  const Case a_case = small_case("a");
+  Session session(options());
+  const auto crashes = [](const Job&, CaseRun&& run) { EXPECT_EQ(run.ranks[1].end, RankEnd::crash); };
+  session.run({{&testee, &a_case, {}}}, crashes);
+  session.close();
+  const std::size_t before = open_descriptors();
+  session.run(std::vector<Job>(50, Job{&testee, &a_case, {}}), crashes);
+  session.close();
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_F(Leftovers, TwentyRunsSideBySideDoNotClash) {
+  std::vector<pid_t> runners;
+  for (int i = 0; i < 20; ++i) runners.push_back(runner({}, 3));
+  for (const pid_t pid : runners) EXPECT_EQ(end_of(pid), 0);
+}
+
+TEST_F(Leftovers, RanksThatEndBadlyAfterByeAreReported) {
+  const auto closing_of = [this](const char* fault) {
+    const Outcome outcome = run(fault_testee({"--fault", fault}), {small_case("last")});
+    EXPECT_THAT(outcome.runs, Each(all_done));
+    EXPECT_THAT(outcome.ended_badly, SizeIs(1));
+    return outcome.ended_badly.empty() ? CaseRun{} : outcome.ended_badly[0];
+  };
+  const CaseRun exit = closing_of("bye_exit_5");
+  EXPECT_EQ(exit.ranks[1].detail_code, "exit");
+  EXPECT_THAT(exit.blame, HasSubstr("rank 1 ended with exit code 5 in bye; rank 0 had finished"));
+  const CaseRun crash = closing_of("bye_sigsegv");
+  EXPECT_EQ(crash.ranks[1].end, RankEnd::crash);
+  const CaseRun hang = closing_of("bye_hang");
+  EXPECT_EQ(hang.ranks[1].end, RankEnd::hang);
+  EXPECT_EQ(hang.ranks[1].detail_code, "bye_deadline");
+  EXPECT_THAT(hang.ranks[1].stacks, Not(IsEmpty()));
+  EXPECT_THAT(hang.seconds.count(), Lt(3.0));
+}
+
+TEST_F(Leftovers, ARankThatDiesBetweenTwoCasesIsReportedAndReplaced) {
+  const Testee testee = fault_testee({"--fault", "idle_sigsegv", "--rank", "0", "--when", "first"});
+  const Case first = small_case("first", 1);
+  const Case second = small_case("second", 1);
+  std::vector<CaseRun> ended_badly;
+  const auto good = [](const Job&, CaseRun&& run) { EXPECT_THAT(run, all_done); };
+  const auto note = [&](const Testee&, CaseRun&& run) { ended_badly.push_back(std::move(run)); };
+  Session session(options());
+  session.run({{&testee, &first, {}}}, good, note);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it dies now, and nobody looks
+  session.run({{&testee, &second, {}}}, good, note);
+  session.close(note);
+  ASSERT_THAT(ended_badly, SizeIs(1));
+  EXPECT_EQ(ended_badly[0].case_id, "");
+  EXPECT_THAT(ended_badly[0].blame,
+              HasSubstr("rank 0 was killed by signal 11 (SIGSEGV) between two cases, after first"));
+}
+
+TEST_F(Leftovers, TheResultOfACaseSurvivesItsRanksDeathRightAfter) {
+  const Testee testee = fault_testee({"--fault", "idle_sigsegv", "--rank", "0"});
+  const Outcome outcome = run(testee, {small_case("only", 1)});
+  EXPECT_THAT(outcome.runs, Each(all_done));
+}
+
+}  // namespace
+}  // namespace fsdp_cts

@@ -1,0 +1,54 @@
+// What the tests of the runner share: the fault testee as a testee, small cases, and a look at what is left
+// behind.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "harness/runner/session.hpp"
+
+namespace fsdp_cts {
+
+void PrintTo(RankEnd end, std::ostream* out);
+void PrintTo(const CaseRun& run, std::ostream* out);
+
+struct Outcome {
+  std::vector<CaseRun> runs;         // in the order of the cases
+  std::vector<CaseRun> ended_badly;  // between cases, or after bye
+};
+
+// Every test of this kind also asserts that nothing is left behind: no file, process, child or descriptor.
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest();
+  ~SessionTest() override;
+  void TearDown() override;
+
+  // The scratch root is the test's own, and deadlines are short; none is shorter than what a loaded machine
+  // needs.
+  SessionOptions options() const;
+  // Runs the cases in a session of its own, and closes it.
+  Outcome run(const Testee& testee, const std::vector<Case>& cases) { return run(testee, cases, options()); }
+  Outcome run(const Testee& testee, const std::vector<Case>& cases, const SessionOptions& options);
+
+  const std::filesystem::path& root() const { return root_; }
+  // Processes with the test's scratch root in their environment: the ranks and what they have started.
+  std::vector<int> ranks_alive() const;
+
+ private:
+  std::filesystem::path root_;
+  std::size_t descriptors_before_ = 0;
+};
+
+Testee fault_testee(std::vector<std::string> arguments);
+
+// A case with the program build, shard, forward, backward, observe (steps 0 to 4) and no model.
+Case small_case(const std::string& id, int world = 2);
+
+std::size_t open_descriptors();
+
+}  // namespace fsdp_cts
