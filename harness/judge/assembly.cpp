@@ -77,7 +77,11 @@ class TesteeAssembly {
 
   // Once all observations are in: groups of ranks are complete now.
   void finish() {
-    for (auto& [place, items] : sharded_) assemble(place, items);
+    for (auto& [place, shards] : sharded_) {
+      // Ranks answer in any order; what is said about them must not depend on it.
+      std::sort(shards.begin(), shards.end(), [](const ShardOfRank& a, const ShardOfRank& b) { return a.held.place.rank < b.held.place.rank; });
+      assemble(place, shards);
+    }
   }
 
   Evidence evidence;
