@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "harness/judge/assembly.hpp"
 #include "harness/judge/expectations/kinds.hpp"
@@ -12,12 +13,30 @@
 namespace fsdp_cts {
 namespace {
 
-// The worst finding decides; among equals the first in program order, then the first found.
+// The worst finding decides; among equals the first in program order, those about the whole case last, then the first found.
 const Finding& decisive(const std::vector<Finding>& findings) {
-  return *std::min_element(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+  auto position = [](const Finding& finding) { return finding.step < 0 ? std::numeric_limits<int>::max() : finding.step; };
+  return *std::min_element(findings.begin(), findings.end(), [&](const Finding& a, const Finding& b) {
     if (a.kind != b.kind) return a.kind > b.kind;
-    return a.step < b.step;
+    return position(a) < position(b);
   });
+}
+
+// Where attempts failed on any rank. A testee that claims a failure to be excused is convicted by what the scenario expects
+// of the attempt.
+FailedAttempts failed_attempts(const CaseRun& run) {
+  FailedAttempts failed;
+  for (const Observation& observation : run.observations) {
+    if (!observation.entries.is_array()) continue;
+    for (const Json& entry : observation.entries) {
+      if (!entry.is_object() || entry.value("what", Json()) != "attempt" || !entry.value("error", Json()).is_object()) continue;
+      const Json step = entry["error"].value("step", Json());
+      if (!step.is_number_integer()) continue;
+      auto [end, fresh] = failed.try_emplace(observation.step, step.get<int>());
+      end->second = std::min(end->second, step.get<int>());
+    }
+  }
+  return failed;
 }
 
 void conclude(Verdict& verdict, const Outcome& outcome) {
@@ -50,7 +69,6 @@ void check_minimum(const Case& a_case, Outcome& outcome) {
   auto check = [&](const char* what, long actual, long wanted) {
     if (actual >= wanted) return;
     Finding finding{VerdictKind::unresolved, "too_little_compared", fmt::format("{} {} compared, at least {} are due: nothing is proved", actual, what, wanted)};
-    finding.step = static_cast<int>(a_case.program.size());
     finding.divergence = {{"expectation", "minimum"}, {"what", what}, {"actual", actual}, {"expected", wanted}};
     outcome.findings.push_back(std::move(finding));
   };
@@ -74,7 +92,7 @@ void check_law(const Law& law, const Scene& scene, Outcome& outcome) {
 }
 
 void judge_answers(const Case& a_case, const CaseRun& run, const Truths& truths, Outcome& outcome) {
-  const ProgramMap program(a_case.program);
+  const ProgramMap program(a_case.program, failed_attempts(run));
   const ShardingPlan plan(a_case);
   std::vector<Finding> of_assembly;
   const Evidence testee = assemble_testee(a_case, program, plan, run, of_assembly);
@@ -106,7 +124,7 @@ std::optional<Evidence> evidence_for_recording(const Case& a_case, const CaseRun
   Outcome outcome;
   std::optional<Evidence> evidence;
   if (check_rank_ends(a_case, run, outcome)) {
-    const ProgramMap program(a_case.program);
+    const ProgramMap program(a_case.program, failed_attempts(run));
     const ShardingPlan plan(a_case);
     evidence = assemble_testee(a_case, program, plan, run, outcome.findings);
   }

@@ -34,10 +34,14 @@ void follow(ModelState& state, const std::string& verb, const Json& step) {
 
 }  // namespace
 
-ProgramMap::ProgramMap(const Json& program) {
+ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
   std::map<std::string, ModelState> models;
   std::string phase = "construction";
   std::vector<std::string> attempts;
+  auto acted_out = [&](int step) {
+    auto end = failed.lower_bound(step);
+    return end == failed.end() || step <= end->second || step == end->first;
+  };
   for (const Json& step : program) {
     StepFacts facts;
     facts.verb = step.value("verb", "");
@@ -47,13 +51,15 @@ ProgramMap::ProgramMap(const Json& program) {
     if (facts.verb == "observe") facts.what = strings_of(step.value("what", Json::array()));
     if (auto it = step.find("ranks"); it != step.end() && it->is_array()) facts.ranks = it->get<std::vector<int>>();
 
-    if (std::string now = phase_of(facts.verb, step); !now.empty()) phase = now;
-    facts.phase = phase;
-    follow(models[facts.model], facts.verb, step);
-    // A backward belongs to whichever models took part in its loss: it settles all of them.
-    if (facts.verb == "backward") {
-      for (auto& [name, state] : models) state.unsharded = false;
+    if (acted_out(size())) {
+      if (std::string now = phase_of(facts.verb, step); !now.empty()) phase = now;
+      follow(models[facts.model], facts.verb, step);
+      // A backward belongs to whichever models took part in its loss: it settles all of them.
+      if (facts.verb == "backward") {
+        for (auto& [name, state] : models) state.unsharded = false;
+      }
     }
+    facts.phase = phase;
     facts.settled = !models[facts.model].unsharded && models[facts.model].summons == 0;
 
     if (facts.verb == "attempt_begin") attempts.push_back(step.value("name", ""));

@@ -1,6 +1,7 @@
 // What the judge needs to know about a place in a program: which iteration, which label, which phase of a training step.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,9 +24,12 @@ struct StepFacts {
   bool settled = true;
 };
 
+// Where attempts failed: step of the attempt's end → the step that raised. What stands between was not acted out.
+using FailedAttempts = std::map<int, int>;
+
 class ProgramMap {
  public:
-  explicit ProgramMap(const Json& program);
+  explicit ProgramMap(const Json& program, const FailedAttempts& failed = {});
 
   const StepFacts& at(int step) const;  // throws std::out_of_range; check contains() for steps a testee named
   bool contains(int step) const { return step >= 0 && step < size(); }

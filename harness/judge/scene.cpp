@@ -35,9 +35,8 @@ Finding failure(const Scene& scene, const Place& place, Told told) {
   return finding;
 }
 
-void nothing_observed(const Scene& scene, Outcome& outcome, const std::string& what) {
+void nothing_observed(Outcome& outcome, const std::string& what) {
   Finding finding{VerdictKind::unresolved, "nothing_observed", fmt::format("no observation of {} was there to be checked", what)};
-  finding.step = scene.program.size();
   outcome.findings.push_back(std::move(finding));
 }
 

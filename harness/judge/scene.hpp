@@ -48,6 +48,6 @@ struct Told {
 Finding failure(const Scene& scene, const Place& place, Told told);
 
 // A check that found nothing to look at has proved nothing.
-void nothing_observed(const Scene& scene, Outcome& outcome, const std::string& what);
+void nothing_observed(Outcome& outcome, const std::string& what);
 
 }  // namespace fsdp_cts

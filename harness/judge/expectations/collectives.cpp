@@ -67,7 +67,7 @@ bool check_trace(const Trace& trace, const Json& arguments, const Scene& scene, 
 
 void check_collectives(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const auto all = traces(scene, selection, outcome.findings);
-  if (all.empty()) return nothing_observed(scene, outcome, "trace");
+  if (all.empty()) return nothing_observed(outcome, "trace");
   for (const Trace& trace : all) {
     if (!check_trace(trace, arguments, scene, outcome)) return;
   }
@@ -75,7 +75,7 @@ void check_collectives(const Json& arguments, const Selection& selection, const 
 
 void check_collective_bytes(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const auto all = traces(scene, selection, outcome.findings);
-  if (all.empty()) return nothing_observed(scene, outcome, "trace");
+  if (all.empty()) return nothing_observed(outcome, "trace");
   const double wanted = arguments.at("total").get<double>();
   for (const Trace& trace : all) {
     double total = 0;

@@ -70,7 +70,7 @@ void check_finite(const Json& arguments, const Selection& selection, const Scene
       return;
     }
   }
-  if (seen == 0) nothing_observed(scene, outcome, arguments.at("what").dump());
+  if (seen == 0) nothing_observed(outcome, arguments.at("what").dump());
 }
 
 void check_gradient_none(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
@@ -90,7 +90,7 @@ void check_gradient_none(const Json& arguments, const Selection& selection, cons
   }
   const long at_least = arguments.value("at_least", 1L);
   if (seen >= at_least) return;
-  if (seen == 0) return nothing_observed(scene, outcome, "gradients that match " + arguments.value("match", std::string(".*")));
+  if (seen == 0) return nothing_observed(outcome, "gradients that match " + arguments.value("match", std::string(".*")));
   Finding finding{VerdictKind::fail, "too_few", fmt::format("{} gradients are {}, at least {} must be", seen, word(wanted), at_least)};
   finding.divergence = {{"actual", seen}, {"expected", at_least}};
   outcome.findings.push_back(std::move(finding));

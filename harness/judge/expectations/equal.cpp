@@ -183,7 +183,7 @@ class Equal {
   void finish() {
     keep_first(disagreements_);
     keep_first(failures_);
-    if (!compared_ && disagreements_.empty() && failures_.empty()) nothing_observed(scene_, outcome_, fmt::format("{}", fmt::join(what_, ", ")));
+    if (!compared_ && disagreements_.empty() && failures_.empty()) nothing_observed(outcome_, fmt::format("{}", fmt::join(what_, ", ")));
   }
 
   const Selection& selection_;

@@ -33,7 +33,7 @@ std::vector<std::pair<Place, const Json*>> attempts_named(const Json& arguments,
 
 void check_error(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const auto facts = attempts_named(arguments, selection, scene);
-  if (facts.empty()) return nothing_observed(scene, outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
+  if (facts.empty()) return nothing_observed(outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
   const auto ranks = ranks_from(arguments, scene.a_case.world);
   for (const auto& [place, fact] : facts) {
     const Json& error = fact->at("error");
@@ -58,7 +58,7 @@ void check_error(const Json& arguments, const Selection& selection, const Scene&
 
 void check_no_error(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const auto facts = attempts_named(arguments, selection, scene);
-  if (facts.empty()) return nothing_observed(scene, outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
+  if (facts.empty()) return nothing_observed(outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
   for (const auto& [place, fact] : facts) {
     const Json& error = fact->at("error");
     if (error.is_null()) continue;
@@ -89,7 +89,7 @@ std::map<int, long> warnings_by_rank(const Json& arguments, const Selection& sel
 
 void check_warning(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const auto counts = warnings_by_rank(arguments, selection, scene);
-  if (counts.empty()) return nothing_observed(scene, outcome, "warnings");
+  if (counts.empty()) return nothing_observed(outcome, "warnings");
   const long at_least = arguments.value("at_least", 1L);
   for (int rank : ranks_from(arguments, scene.a_case.world)) {
     const long count = counts.count(rank) ? counts.at(rank) : 0;
@@ -107,7 +107,7 @@ void check_warning(const Json& arguments, const Selection& selection, const Scen
 
 void check_no_warning(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const auto counts = warnings_by_rank(arguments, selection, scene);
-  if (counts.empty()) return nothing_observed(scene, outcome, "warnings");
+  if (counts.empty()) return nothing_observed(outcome, "warnings");
   for (const auto& [rank, count] : counts) {
     if (count == 0) continue;
     Place place;

@@ -1,5 +1,6 @@
 #include "harness/judge/expectations/fact_difference.hpp"
 
+#include <algorithm>
 #include <map>
 
 namespace fsdp_cts {
@@ -53,6 +54,13 @@ std::optional<FactDifference> units_differ(const Json& actual, const Json& expec
 }  // namespace
 
 bool same_json(const Json& a, const Json& b) { return nlohmann::json(a) == nlohmann::json(b); }
+
+bool holds_json(const Json& actual, const Json& wanted) {
+  if (!wanted.is_object() || !actual.is_object()) return same_json(actual, wanted);
+  return std::all_of(wanted.items().begin(), wanted.items().end(), [&](const auto& part) {
+    return actual.contains(part.key()) && holds_json(actual[part.key()], part.value());
+  });
+}
 
 std::optional<FactDifference> fact_difference(const std::string& what, const Json& actual, const Json& expected) {
   if (what == "units") return units_differ(actual.at("units"), expected.at("units"));

@@ -19,4 +19,7 @@ std::optional<FactDifference> fact_difference(const std::string& what, const Jso
 // Equality that ignores the order of keys.
 bool same_json(const Json& a, const Json& b);
 
+// Like same_json, but maps may have keys that `wanted` does not name, at any depth.
+bool holds_json(const Json& actual, const Json& wanted);
+
 }  // namespace fsdp_cts

@@ -8,7 +8,7 @@ namespace fsdp_cts {
 
 void check_recorded(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const auto facts = selected_facts(scene, selection, "recorded");
-  if (facts.empty()) return nothing_observed(scene, outcome, "recorded");
+  if (facts.empty()) return nothing_observed(outcome, "recorded");
   for (const auto& [place, fact] : facts) {
     const Json& values = fact->at("values");
     for (const auto& [key, wanted] : arguments.items()) {
@@ -28,7 +28,7 @@ void check_recorded(const Json& arguments, const Selection& selection, const Sce
 void check_seen_parameters(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const std::string key = arguments.at("as").get<std::string>();
   const auto facts = selected_facts(scene, selection, "seen_parameters");
-  if (facts.empty()) return nothing_observed(scene, outcome, "seen_parameters");
+  if (facts.empty()) return nothing_observed(outcome, "seen_parameters");
   for (const auto& [place, fact] : facts) {
     const Json actual = fact->at("values").value(key, Json());
     if (same_json(actual, arguments.at("is"))) continue;

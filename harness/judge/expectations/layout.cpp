@@ -133,7 +133,7 @@ class Layout {
       ++seen;
       if (!check(held)) return;
     }
-    if (seen == 0) nothing_observed(scene_, outcome_, "parameters that lie still");
+    if (seen == 0) nothing_observed(outcome_, "parameters that lie still");
   }
 
  private:

@@ -106,7 +106,7 @@ void for_pairs(const Sides& sides, const Json& arguments, const Scene& scene, Ou
   for (const auto& [key, place] : sides.second) {
     if (partners(sides.first, key).empty()) return lonely(*place, sides.first_name);
   }
-  if (!any) nothing_observed(scene, outcome, fmt::format("{} on both sides", arguments.at("what").dump()));
+  if (!any) nothing_observed(outcome, fmt::format("{} on both sides", arguments.at("what").dump()));
 }
 
 }  // namespace

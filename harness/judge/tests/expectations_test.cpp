@@ -332,6 +332,12 @@ TEST(UnitTree, ExactAndWithSettings) {
   HandMade made;
   expect_pass(made, R"([{"unit_tree": [{"module": "", "settings": {"reshard_after_forward": true}}]}])");
   expect_code(made, R"([{"unit_tree": [{"module": "", "settings": {"reshard_after_forward": false}}]}])", "unit_setting");
+  for (int rank = 0; rank < 2; ++rank) {
+    made.entry(HandMade::after_step, rank, "units")["units"][0]["settings"]["mixed_precision"] = {{"param_dtype", "float16"}, {"reduce_dtype", nullptr}};
+  }
+  expect_pass(made, R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"param_dtype": "float16"}}}]}])");
+  expect_code(made, R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"param_dtype": "bfloat16"}}}]}])", "unit_setting");
+  expect_code(made, R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"other": null}}}]}])", "unit_setting");
   expect_code(made, R"([{"unit_tree": [{"module": ""}, {"module": "0"}]}])", "unit_missing");
   expect_code(made, R"([{"unit_tree": []}])", "unit_unexpected");
 }

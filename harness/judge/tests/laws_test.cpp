@@ -5,6 +5,7 @@
 
 #include "harness/judge/expectations/kinds.hpp"
 #include "harness/judge/laws/laws.hpp"
+#include "harness/judge/program_map.hpp"
 #include "harness/judge/tests/hand_made.hpp"
 
 namespace fsdp_cts {
@@ -91,6 +92,17 @@ TEST(SomethingIsSharded, AReplicaIsNotFsdp) {
   spoiled(made, "not_sharded");
   made.a_case.plans["model"]["units"][0]["sharding_strategy"] = "NO_SHARD";
   EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
+}
+
+TEST(SomethingIsSharded, WhatAFailedForwardLeftUnshardedIsNoProof) {
+  HandMade made;
+  const ProgramMap failed(made.a_case.program, {{HandMade::attempt_end, 10}});
+  EXPECT_TRUE(failed.at(HandMade::after_step).settled);
+  EXPECT_FALSE(failed.at(HandMade::attempt_end).settled);
+  Json program = Json::parse(R"([{"verb": "attempt_begin"}, {"verb": "forward"}, {"verb": "backward"}, {"verb": "attempt_end"}, {"verb": "observe", "what": ["parameters"]}])");
+  EXPECT_TRUE(ProgramMap(program).at(4).settled);
+  EXPECT_FALSE(ProgramMap(program, {{3, 1}}).at(4).settled);
+  EXPECT_EQ(ProgramMap(program, {{3, 1}}).at(4).phase, "forward");
 }
 
 TEST(CollectivesAgree, OrderAndSkippedOperations) {
