@@ -81,8 +81,11 @@ void Session::run(const std::vector<Job>& jobs, const Completed& completed, cons
     for (std::size_t left = jobs.size(); left > 0;) {
       interruption_.check();
       hand_out(lanes);
-      if (completions_.empty()) wait();
-      collect();
+      collect();  // a group that cannot start reports at once
+      if (completions_.empty()) {
+        wait();
+        collect();
+      }
       std::vector<Completion> completions = std::exchange(completions_, {});
       for (const Completion& each : completions) note(lanes, each);
       hand_out(lanes);  // ranks work while the callback judges

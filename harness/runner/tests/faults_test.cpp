@@ -118,10 +118,13 @@ TEST_P(CaseFaults, AreReportedAndTouchNoOtherCase) {
   const Fault& fault = GetParam();
   std::vector<std::string> arguments = {"--fault", fault.name, "--when", "faulty"};
   if (fault.peers_wait) arguments.push_back("--peers-wait");
-  SessionOptions short_total = options();
-  short_total.limits.deadlines.total = std::chrono::seconds(2);
+  SessionOptions limited = options();
+  if (fault.end == RankEnd::hang) {
+    limited.limits.deadlines.rendezvous = limited.limits.deadlines.verb = std::chrono::seconds(1);
+    limited.limits.deadlines.total = std::chrono::seconds(2);
+  }
   const Outcome outcome = run(fault_testee(arguments),
-                              {small_case("before"), small_case("faulty"), small_case("after")}, short_total);
+                              {small_case("before"), small_case("faulty"), small_case("after")}, limited);
 
   const CaseRun& bad = outcome.runs[1];
   EXPECT_EQ(bad.case_id, "faulty");

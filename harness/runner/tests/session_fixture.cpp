@@ -55,12 +55,6 @@ void SessionTest::TearDown() {
 SessionOptions SessionTest::options() const {
   SessionOptions options;
   options.scratch_root = root_;
-  Deadlines& deadlines = options.limits.deadlines;
-  deadlines.start = std::chrono::seconds(5);
-  deadlines.rendezvous = std::chrono::seconds(1);
-  deadlines.verb = std::chrono::seconds(1);
-  deadlines.total = std::chrono::seconds(30);
-  deadlines.bye = std::chrono::seconds(1);
   return options;
 }
 

@@ -28,8 +28,8 @@ class SessionTest : public ::testing::Test {
   ~SessionTest() override;
   void TearDown() override;
 
-  // The scratch root is the test's own, and deadlines are short; none is shorter than what a loaded machine
-  // needs.
+  // The scratch root is the test's own. Deadlines are the usual ones, which a loaded machine keeps; tests of
+  // deadlines set theirs.
   SessionOptions options() const;
   // Runs the cases in a session of its own, and closes it.
   Outcome run(const Testee& testee, const std::vector<Case>& cases) { return run(testee, cases, options()); }

@@ -154,14 +154,14 @@ TEST_F(SessionRuns, AProgramThatMayNotBeExecutedIsNamed) {
 
 TEST_F(SessionRuns, SilenceInsteadOfHelloEndsWithTheStartDeadline) {
   SessionOptions hasty = options();
-  hasty.limits.deadlines.start = std::chrono::milliseconds(500);
+  hasty.limits.deadlines.start = std::chrono::seconds(2);
   const CaseRun run = this->run(fault_testee({"--fault", "never_hello"}), {small_case("a")}, hasty).runs[0];
   EXPECT_EQ(run.ranks[0].end, RankEnd::aborted);
   EXPECT_EQ(run.ranks[1].end, RankEnd::not_started);
   EXPECT_EQ(run.ranks[1].detail_code, "no_hello");
-  EXPECT_THAT(run.blame, HasSubstr("rank 1 did not start: it never said hello within 0.5 s"));
+  EXPECT_THAT(run.blame, HasSubstr("rank 1 did not start: it never said hello within 2 s"));
   EXPECT_THAT(run.ranks[1].stacks, HasSubstr("state S"));
-  EXPECT_LE(run.seconds.count(), 2.5);
+  EXPECT_LE(run.seconds.count(), 5);
 }
 
 TEST_F(SessionRuns, ATesteeThatNeverStartsIsGivenUpAfterThreeAttempts) {
