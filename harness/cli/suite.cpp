@@ -57,7 +57,8 @@ Selected select(const Suite& suite, const std::vector<std::string>& filters) {
     const std::string close = nearest(all, term);
     hint += fmt::format("\n  '{}' matches no case{}", term, close.empty() ? "" : fmt::format("; did you mean '{}'?", close));
   }
-  if (!hint.empty() || result.cases.empty()) {
+  if (hint.empty() && result.cases.empty()) hint = "\n  each filter matches something, but no case matches all of them";
+  if (!hint.empty()) {
     throw UsageError(fmt::format("no case is selected{}\n  see `fsdp-cts list` for all {} cases; a FILTER is a glob over ids, or seed:F2MP, lane:exact, world:2, label:gpu",
                                  hint, all.size()));
   }

@@ -93,6 +93,7 @@ TEST_F(RunTest, NothingSelectedIsAnError) {
     EXPECT_EQ(ran.exit_code, 2) << filter << ran.output;
   }
   EXPECT_THAT(cts("run T/TestCommandLine/test_parametres").output, HasSubstr("did you mean 'T/TestCommandLine/test_parameters'?"));
+  EXPECT_THAT(cts("run T/TestCommandLine/test_parameters lane:structure").output, HasSubstr("no case matches all of them"));
   EXPECT_EQ(cts("run 'colour:red'").exit_code, 2);
   EXPECT_EQ(cts("run --no-such-option").exit_code, 2);
   EXPECT_EQ(cts("").exit_code, 2);
