@@ -44,7 +44,8 @@ fsdp::FullyShardOptions options_of(const sdk::Json& unit, sdk::Module& root) {
     options.ignored_params.push_back(parameter_named(root, name));
   }
   std::map<const c10::TensorImpl*, std::int64_t> dims;
-  for (const auto& [name, dim] : unit.value("shard_dims", sdk::Json::object()).items()) {
+  const sdk::Json shard_dims = unit.value("shard_dims", sdk::Json::object());
+  for (const auto& [name, dim] : shard_dims.items()) {
     dims[parameter_named(root, name).unsafeGetTensorImpl()] = dim;
   }
   if (!dims.empty()) {
