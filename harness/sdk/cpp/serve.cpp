@@ -95,29 +95,34 @@ Json hello(const Identity& identity, int rank, const std::string& token) {
           {"environment", environment}};
 }
 
+// The case's switches are gone again when this returns: `done` means that nothing of the case is left.
+std::optional<FailedStep> act_with_switches(Testee& testee, const Case& a_case, Outbox& outbox) {
+  const Switches switches(a_case.switches);
+  try {
+    testee.act(a_case, outbox);
+    return std::nullopt;
+  } catch (const FrameError&) {
+    throw;
+  } catch (const FailedStep& failure) {
+    return failure;
+  } catch (...) {
+    return FailedStep{-1, describe_error(std::current_exception())};
+  }
+}
+
 void act_out(Testee& testee, const Json& message, Channel& channel) {
   const Case a_case = parse_case(message);
   if (const std::optional<std::string> reason = testee.unsupported(a_case)) {
     return channel.send({{"type", "unsupported"}, {"case", a_case.number}, {"reason", *reason}});
   }
-  const Switches switches(a_case.switches);
   ChannelOutbox outbox(channel, a_case);
-  FailedStep failed;
-  try {
-    testee.act(a_case, outbox);
-    return channel.send({{"type", "done"}, {"case", a_case.number}});
-  } catch (const FrameError&) {
-    throw;
-  } catch (const FailedStep& failure) {
-    failed = failure;
-  } catch (...) {
-    failed.error = describe_error(std::current_exception());
-  }
-  const std::string phase = failed.error.phase.empty() ? "other" : failed.error.phase;
+  const std::optional<FailedStep> failed = act_with_switches(testee, a_case, outbox);
+  if (!failed) return channel.send({{"type", "done"}, {"case", a_case.number}});
+  const std::string phase = failed->error.phase.empty() ? "other" : failed->error.phase;
   channel.send({{"type", "error"},
                 {"case", a_case.number},
-                {"step", failed.step},
-                {"error", {{"type", failed.error.type}, {"message", failed.error.message}, {"phase", phase}}}});
+                {"step", failed->step},
+                {"error", {{"type", failed->error.type}, {"message", failed->error.message}, {"phase", phase}}}});
 }
 
 int serve_channel(Testee& testee, Channel& channel, int rank, const std::string& token) {
@@ -149,6 +154,10 @@ std::string environment(const char* name, const char* fallback) {
 
 }  // namespace
 
+std::unique_ptr<Testee> rank_testee(Operations& operations, int rank) {
+  return std::make_unique<RankTestee>(operations, rank);
+}
+
 int serve_descriptor(Testee& testee, int descriptor, int rank, const std::string& token) {
   Channel channel(descriptor);
   return serve_channel(testee, channel, rank, token);
@@ -171,8 +180,7 @@ int serve(Testee& testee) {
 }
 
 int serve(Operations& operations) {
-  RankTestee testee(operations, std::stoi(environment("RANK", "0")));
-  return serve(testee);
+  return serve(*rank_testee(operations, std::stoi(environment("RANK", "0"))));
 }
 
 }  // namespace fsdp_cts::sdk

@@ -35,7 +35,7 @@ class CaseInMemory {
     message_["plans"][instance] = plan;
     return *this;
   }
-  CaseInMemory& steps(const Json& steps) {
+  CaseInMemory& steps(const std::vector<Json>& steps) {
     for (const Json& step : steps) message_["program"].push_back(step);
     return *this;
   }

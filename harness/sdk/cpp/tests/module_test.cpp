@@ -63,7 +63,7 @@ TEST(Module, BodiesReadTheParameterThatIsInTheSlotNow) {
 TEST(Module, ParametersComeInRegistrationOrderAndTiedOnesOnce) {
   const Json description = {
       {"type", "Graph"}, {"class", "Tied"}, {"inputs", {"x"}},
-      {"parameters", {{"scale", {{"shape", {2}}}}}},
+      {"parameters", Json::array({Json::array({"scale", {{"shape", {2}}}})})},
       {"children", Json::array({Json::array({"first", linear(2, 2, false)}), Json::array({"second", linear(2, 2)})})},
       {"tie", Json::array({Json::array({"second.weight", "first.weight"})})},
       {"forward", Json::array({{{"call", "first"}, {"args", {"x"}}, {"to", "a"}}, {{"call", "second"}, {"args", {"a"}}, {"to", "b"}},
@@ -81,7 +81,7 @@ TEST(Module, ParametersComeInRegistrationOrderAndTiedOnesOnce) {
 TEST(Module, GraphOpsCastAddBuffersAndRecord) {
   const Json description = {
       {"type", "Graph"}, {"class", "Recorder"}, {"inputs", {"x"}},
-      {"buffers", {{"offset", {{"shape", {2}}, {"dtype", "int64"}, {"fill", "ones"}}}}},
+      {"buffers", Json::array({Json::array({"offset", {{"shape", {2}}, {"dtype", "int64"}, {"fill", "ones"}}})})},
       {"children", Json::array({Json::array({"l", linear(2, 2)})})},
       {"forward", Json::array({{{"record", "x"}, {"as", "raw"}},
                                {{"cast", "x"}, {"like_weight_of", "l"}, {"to", "c"}},

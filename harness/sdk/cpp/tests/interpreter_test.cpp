@@ -1,0 +1,252 @@
+#include "harness/sdk/cpp/interpreter.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/sdk/cpp/tests/case_in_memory.hpp"
+
+namespace fsdp_cts::sdk {
+namespace {
+
+class PlainOperations : public Operations {
+ public:
+  Identity identity() const override { return {"plain", "1", {}, "none", "cpu", "unspecified", {}}; }
+};
+
+// Runs a whole program on one rank; observations by step.
+struct Played {
+  Played(const CaseInMemory& a_case, int rank = 0) : a_case_(a_case.parsed()), interpreter(operations, a_case_, Data(a_case_.data, rank), rank) {
+    for (int step = 0; step < static_cast<int>(a_case_.program.size()); ++step) {
+      if (interpreter.will_run(step)) ran.push_back(step);
+      if (auto observation = interpreter.run(step)) observations.push_back(*std::move(observation));
+    }
+  }
+  // Of the last observation that has such an entry.
+  Json entry(const std::string& what) const { return at(what).first; }
+  at::Tensor tensor(const std::string& what, std::size_t item = 0) const {
+    const auto [entry, observation] = at(what);
+    const std::string key = entry.contains("tensor") ? entry["tensor"] : entry["items"].at(item)["pieces"].at(0)["tensor"];
+    return from_host(observation->tensors.at(key));
+  }
+  std::pair<Json, const Observation*> at(const std::string& what) const {
+    for (auto o = observations.rbegin(); o != observations.rend(); ++o) {
+      for (const Json& entry : o->entries) {
+        if (entry["what"] == what) return {entry, &*o};
+      }
+    }
+    throw std::out_of_range("nothing observed " + what);
+  }
+
+  Case a_case_;
+  PlainOperations operations;
+  Interpreter interpreter;
+  std::vector<int> ran;
+  std::vector<Observation> observations;
+};
+
+// y = w x with w = 3, x = (1, 2).
+void one_weight(CaseInMemory& c) {
+  c.model(linear(1, 1, false)).parameter("weight", at::full({1, 1}, 3.f)).input("x", at::tensor({1.f, 2.f}).view({2, 1}));
+  c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "cpu"}}});
+}
+
+Json forward(Json input = "x") { return {{"verb", "forward"}, {"input", Json::array({std::move(input)})}, {"model", "model"}, {"output", "output"}}; }
+Json observe(const std::vector<std::string>& what) { return {{"verb", "observe"}, {"what", what}, {"model", "model"}}; }
+const Json sum = {{"verb", "loss"}, {"kind", "sum"}, {"of", {"output"}}, {"into", "loss"}};
+const Json backward = {{"verb", "backward"}, {"loss", "loss"}};
+
+TEST(Interpreter, TrainsAStep) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "optimizer"}, {"as", "o"}, {"model", "model"}, {"kind", "SGD"}, {"lr", 0.5}}, forward(), sum, backward,
+           observe({"loss", "output", "gradients"}), {{"verb", "step"}, {"optimizer", "o"}}, observe({"parameters"})});
+  const Played run(c);
+  EXPECT_EQ(run.tensor("loss").item<float>(), 9);                        // 3 * (1 + 2)
+  EXPECT_EQ(run.tensor("gradients").item<float>(), 3);                   // 1 + 2
+  EXPECT_EQ(run.tensor("parameters").item<float>(), 3 - 0.5f * 3);
+  const Json item = run.entry("parameters")["items"][0];
+  EXPECT_EQ(item["name"], "weight");
+  EXPECT_EQ(item["global_shape"], Json({1, 1}));
+  EXPECT_EQ(item["pieces"][0]["length"], 1);
+  EXPECT_FALSE(item["sharded"]);
+}
+
+TEST(Interpreter, AbsentGradientsAreNamed) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({observe({"gradients"})});
+  const Json item = Played(c).entry("gradients")["items"][0];
+  EXPECT_TRUE(item["none"]);
+  EXPECT_EQ(item["dtype"], "float32");
+  EXPECT_TRUE(item["pieces"].empty());
+}
+
+TEST(Interpreter, LossesOfEveryKind) {
+  CaseInMemory c;
+  c.model({{"type", "Identity"}, {"class", "Identity"}});
+  c.input("x", at::tensor({1.f, 3.f}).view({1, 2})).input("t", at::tensor({2.f, 1.f}).view({1, 2})).input("class", at::ones({1}, at::kLong));
+  c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "cpu"}}, forward()});
+  const auto loss = [](const std::string& kind, const std::string& with, const std::string& into) {
+    return Json{{"verb", "loss"}, {"kind", kind}, {"of", {"output"}}, {"with", with}, {"into", into}};
+  };
+  c.steps({loss("dot", "t", "dot"), loss("mse", "t", "mse"), loss("cross_entropy", "class", "entropy"),
+           {{"verb", "loss"}, {"kind", "sum"}, {"of", {"output", "output"}}, {"into", "twice"}},
+           observe({"register:dot", "register:mse", "register:entropy", "register:twice"})});
+  const Played run(c);
+  EXPECT_EQ(run.tensor("register:dot").item<float>(), 1 * 2 + 3 * 1);
+  EXPECT_EQ(run.tensor("register:mse").item<float>(), (1 + 4) / 2.f);
+  EXPECT_NEAR(run.tensor("register:entropy").item<float>(), std::log(1 + std::exp(-2.0)), 1e-6);
+  EXPECT_EQ(run.tensor("register:twice").item<float>(), 8);
+}
+
+TEST(Interpreter, ChunksAndNoGradAndOtherRanksSteps) {
+  CaseInMemory c;
+  one_weight(c);
+  Json chunk = forward(), elsewhere = forward();
+  chunk["chunk"] = {1, 2};
+  elsewhere["ranks"] = {1};
+  c.steps({{{"verb", "enter"}, {"scope", "no_grad"}}, chunk, {{"verb", "leave"}, {"scope", "no_grad"}}, elsewhere, observe({"output"})});
+  const Played run(c);
+  EXPECT_EQ(run.tensor("output").item<float>(), 6);  // of the second half of x only
+  EXPECT_EQ(run.ran, (std::vector<int>{0, 1, 2, 3, 5}));
+}
+
+TEST(Interpreter, AnErrorEndsItsAttemptAndNothingElse) {
+  CaseInMemory c;
+  one_weight(c);
+  c.input("wrong", at::ones({1, 7}));
+  c.steps({{{"verb", "attempt_begin"}, {"name", "outer"}},
+           {{"verb", "enter"}, {"scope", "no_grad"}},
+           forward("wrong"),
+           {{"verb", "attempt_begin"}, {"name", "inner"}},
+           {{"verb", "attempt_end"}, {"name", "inner"}},
+           {{"verb", "leave"}, {"scope", "no_grad"}},
+           {{"verb", "attempt_end"}, {"name", "outer"}},
+           forward(), sum, backward, observe({"gradients"})});
+  const Played run(c);
+  ASSERT_EQ(run.observations.size(), 2u);
+  const Json attempt = run.observations[0].entries[0];
+  EXPECT_EQ(attempt["name"], "outer");
+  EXPECT_EQ(attempt["error"]["type"], "RuntimeError");
+  EXPECT_EQ(attempt["error"]["phase"], "forward");
+  EXPECT_EQ(attempt["error"]["step"], 3);
+  EXPECT_EQ(attempt["error"]["verb"], "forward");
+  EXPECT_THAT(attempt["error"]["message"].get<std::string>(), testing::HasSubstr("shapes cannot be multiplied"));
+  EXPECT_EQ(run.tensor("gradients").item<float>(), 3);  // no_grad ended with the attempt
+}
+
+TEST(Interpreter, AnAttemptWithoutAnErrorSaysNull) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "attempt_begin"}, {"name", "a"}}, forward(), {{"verb", "attempt_end"}, {"name", "a"}}});
+  EXPECT_TRUE(Played(c).entry("attempt")["error"].is_null());
+}
+
+TEST(Interpreter, OutsideAnAttemptErrorsComeOut) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({forward("nowhere")});
+  EXPECT_THROW(Played{c}, std::invalid_argument);
+}
+
+TEST(Interpreter, MutatesValuesAndGradients) {
+  const auto after = [](const Json& mutation) {
+    CaseInMemory c;
+    one_weight(c);
+    Json step = {{"verb", "mutate"}, {"parameter", "weight"}, {"model", "model"}};
+    step.update(mutation);
+    c.input("four", at::full({1, 1}, 4.f));
+    c.steps({forward(), sum, backward, observe({"identity"}), step, observe({"parameters", "gradients", "identity"})});
+    return Played(c);
+  };
+  for (const char* how : {"inplace", "data", "replace"}) {
+    const Played run = after({{"what", "value"}, {"how", how}, {"fill", 2}});
+    EXPECT_EQ(run.tensor("parameters").item<float>(), 2) << how;
+    const bool same = run.observations[0].entries[0]["values"] == run.observations[1].entries[2]["values"];
+    EXPECT_EQ(same, std::string(how) != "replace") << how;
+  }
+  EXPECT_EQ(after({{"what", "value"}, {"how", "data"}, {"from", "four"}}).tensor("parameters").item<float>(), 4);
+  EXPECT_EQ(after({{"what", "value"}, {"how", "data"}}).tensor("parameters").item<float>(), 3);  // a copy of itself
+  EXPECT_EQ(after({{"what", "grad"}, {"how", "inplace"}, {"fill", 5}}).tensor("gradients").item<float>(), 5);
+  EXPECT_TRUE(after({{"what", "grad"}, {"how", "none"}}).entry("gradients")["items"][0]["none"]);
+  const Json grown = after({{"what", "value"}, {"how", "replace"}, {"fill", 2}, {"grow", 1}}).entry("parameters");
+  EXPECT_EQ(grown["items"][0]["global_shape"], Json({2, 2}));
+}
+
+TEST(Interpreter, SavesZeroesAndLoads) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "state_dict"}, {"as", "saved"}, {"model", "model"}, {"kind", "full"}},
+           {{"verb", "zero_parameters"}, {"model", "model"}}, observe({"full_parameters"}),
+           {{"verb", "load_state_dict"}, {"from", "saved"}, {"model", "model"}}, observe({"parameters", "state_dict:saved"})});
+  const Played run(c);
+  EXPECT_EQ(run.tensor("full_parameters").item<float>(), 0);
+  EXPECT_EQ(run.tensor("parameters").item<float>(), 3);
+  EXPECT_EQ(run.tensor("state_dict:saved").item<float>(), 3);
+}
+
+TEST(Interpreter, WarningsOfTheTensorLibraryLandInTheCase) {
+  class Warns : public PlainOperations {
+    void shard(Model&) override { TORCH_WARN("careful"); }
+  } operations;
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "shard"}, {"model", "model"}}, observe({"warnings"}), observe({"warnings"})});
+  const Case a_case = c.parsed();
+  Interpreter interpreter(operations, a_case, Data(a_case.data, 0), 0);
+  interpreter.run(0);
+  interpreter.run(1);
+  const Json first = interpreter.run(2)->entries[0]["warnings"];
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0]["category"], "UserWarning");
+  EXPECT_THAT(first[0]["message"].get<std::string>(), testing::HasSubstr("careful"));
+  EXPECT_TRUE(interpreter.run(3)->entries[0]["warnings"].empty());
+}
+
+TEST(Interpreter, ClipsToTheNorm) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({forward(), sum, backward,
+           {{"verb", "clip_grad_norm"}, {"max_norm", 1.5}, {"norm_type", 2.0}, {"model", "model"}, {"into", "norm"}},
+           observe({"register:norm", "gradients"})});
+  const Played run(c);
+  EXPECT_EQ(run.tensor("register:norm").item<float>(), 3);
+  EXPECT_NEAR(run.tensor("gradients").item<float>(), 1.5, 1e-5);
+}
+
+TEST(Interpreter, ShardsAreHandedOverPieceByPiece) {
+  // Columns 1 and 2 of a 2 x 3 tensor: two stretches of the row-major whole, and one element of padding behind.
+  class Sharded : public PlainOperations {
+    std::vector<Parameter> parameters(Model&) override {
+      Placement placement = slice({2, 3}, 1, 1, 2);
+      placement.padding = 1;
+      return {{"p", at::arange(5, at::kFloat), placement, {}, placement}};
+    }
+  } operations;
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({observe({"parameters"})});
+  const Case a_case = c.parsed();
+  Interpreter interpreter(operations, a_case, Data(a_case.data, 0), 0);
+  interpreter.run(0);
+  const Observation observation = *interpreter.run(1);
+  const Json pieces = observation.entries[0]["items"][0]["pieces"];
+  ASSERT_EQ(pieces.size(), 2u);
+  EXPECT_EQ(pieces[0]["offset"], 1);
+  EXPECT_EQ(pieces[1]["offset"], 4);
+  EXPECT_EQ(pieces[1]["length"], 2);
+  EXPECT_EQ(pieces[1]["padding"], 1);
+  EXPECT_EQ(observation.tensors.at(pieces[1]["tensor"]).shape, (std::vector<std::int64_t>{3}));
+}
+
+TEST(Placement, FlatAndSliceNameTheirStretches) {
+  EXPECT_TRUE(flat({4}, 2, 0).extents.empty());
+  const Placement rows = slice({5, 2}, 0, 3, 2);
+  ASSERT_EQ(rows.extents.size(), 1u);
+  EXPECT_EQ(rows.extents[0].offset, 6);
+  EXPECT_EQ(rows.extents[0].length, 4);
+  EXPECT_EQ(whole({2, 3}).extents[0].length, 6);
+}
+
+}  // namespace
+}  // namespace fsdp_cts::sdk
