@@ -3,6 +3,7 @@
 // ?: || && ! == != < <= > >= in + - * / %; min, max, ceil_div. No side effects, no recursion through names.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -41,7 +42,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 template <typename Names>
 std::string nearest_name(std::string_view found, const Names& candidates) {
   std::string best;
-  std::size_t best_distance = found.size() / 3 + 2;
+  std::size_t best_distance = std::min(found.size() / 3 + 2, found.size());
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(found, candidate);
     if (distance < best_distance) {

@@ -62,8 +62,8 @@ class Converter {
     if (!key.IsScalar()) return mistakes_.add(place, "a key must be text");
     if (tree.find(key.Scalar())) return mistakes_.add(place, "key '" + key.Scalar() + "' occurs twice");
     DataTree converted = convert(value, depth + 1);
-    // An empty value has no place of its own.
-    if (converted.place.line == 0) converted.place = place;
+    // An empty value has no place of its own; the parser gives it that of whatever follows.
+    if (converted.is_null()) converted.place = place;
     tree.entries.push_back({key.Scalar(), place.line, std::move(converted)});
   }
 
