@@ -69,9 +69,9 @@ std::string OutputCapture::text() const {
   const std::string_view tail =
       std::string_view(tail_).substr(tail_.size() - std::min(tail_.size(), tail_limit_));
   const std::uint64_t left_out = total_ - head_.size() - tail.size();
-  std::string text = printable(head_);
-  if (left_out > 0) text += "\n[… " + std::to_string(left_out) + " bytes left out …]\n";
-  return text + printable(tail);
+  // Together where nothing lies between: the limit of the head may fall into a character.
+  if (left_out == 0) return printable(head_ + std::string(tail));
+  return printable(head_) + "\n[… " + std::to_string(left_out) + " bytes left out …]\n" + printable(tail);
 }
 
 }  // namespace fsdp_cts

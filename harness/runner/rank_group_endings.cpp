@@ -63,6 +63,10 @@ void RankGroup::process_ended(Rank& rank) {
 
 void RankGroup::stream_closed(Rank& rank, bool inside_frame) {
   rank.stream_ended = inside_frame;
+  if (bye_said_ && !rank.process) {  // ranks started elsewhere end out of sight
+    settle(rank, RankEnd::done, "", "");
+    return conclude_if_settled();
+  }
   if (bye_said_ || (rank.settled && rank.report.end != RankEnd::done)) return;
   // Most often the process has ended, and its exit status, which comes a moment later, tells more. Until then
   // its report is open.
@@ -127,9 +131,11 @@ void RankGroup::settle_the_rest() {
     if (rank.settled) continue;
     if (phase_ != Phase::examining) {
       if (rank.stream_ended) {
-        settle(rank, RankEnd::protocol_error, *rank.stream_ended ? "truncated_frame" : "closed_socket",
-               std::string("closed its socket ") +
-                   (*rank.stream_ended ? "inside a frame" : "without ending") + " and lives on");
+        const std::string code = *rank.stream_ended ? "truncated_frame" : "closed_socket";
+        settle(rank, RankEnd::protocol_error, code,
+               "broke the protocol (" + code + "): it closed its socket " +
+                   (*rank.stream_ended ? "inside a frame" : "before the end") +
+                   (rank.process ? " and lives on" : ""));
         rank.failed_at = phase_began_;
       } else {
         settle(rank, RankEnd::aborted, "aborted", "was ended because another rank failed");

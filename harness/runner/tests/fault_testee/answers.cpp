@@ -69,6 +69,20 @@ Json item(const std::string& name, const HostTensor& whole, int rank, int world,
   return result;
 }
 
+bool asked(const Json& observe, const std::string& what) {
+  const Json list = observe.value("what", Json::array({"parameters"}));
+  return std::find(list.begin(), list.end(), what) != list.end();
+}
+
+Json one_collective(int rank, int world) {
+  Json group = Json::array();
+  for (int each = 0; each < world; ++each) group.push_back(each);
+  return {{"op", "reduce_scatter"}, {"phase", "backward"},
+          {"dtype", "float32"},     {"reduce_op", "avg"},
+          {"in_numel", 64},         {"out_numel", 64 / world},
+          {"group", group},         {"unit", "layers." + std::to_string(rank)}};
+}
+
 // What is wrong with the tensor file itself.
 void spoil(const std::filesystem::path& file, const std::string& lie) {
   if (lie == "missing_file") std::filesystem::remove(file);
@@ -97,15 +111,19 @@ Json answer(const Json& the_case, int step, int rank, int world, const std::stri
                   {"entries", Json::array()}};
   TensorMap tensors;
   const TensorMap data = read_safetensors(the_case["data"].get<std::string>());
-  for (const auto& [model, description] : the_case["models"].items()) {
-    Json entry = {{"what", "parameters"}, {"model", model}, {"items", Json::array()}};
-    const std::string prefix = "parameters/" + model + "/";
-    for (const auto& [key, whole] : data) {
-      if (!key.starts_with(prefix) || key.find('@') != std::string::npos || lie == "empty_answer") continue;
-      entry["items"].push_back(item(key.substr(prefix.size()), whole, rank, world, lie, tensors));
+  if (asked(verb, "parameters")) {
+    for (const auto& [model, description] : the_case["models"].items()) {
+      Json entry = {{"what", "parameters"}, {"model", model}, {"items", Json::array()}};
+      const std::string prefix = "parameters/" + model + "/";
+      for (const auto& [key, whole] : data) {
+        if (!key.starts_with(prefix) || key.find('@') != std::string::npos || lie == "empty_answer") continue;
+        entry["items"].push_back(item(key.substr(prefix.size()), whole, rank, world, lie, tensors));
+      }
+      message["entries"].push_back(std::move(entry));
     }
-    message["entries"].push_back(std::move(entry));
   }
+  if (asked(verb, "trace"))
+    message["entries"].push_back({{"what", "trace"}, {"events", {one_collective(rank, world)}}});
   write_safetensors(file, tensors);
   spoil(file, lie);
   if (lie == "file_outside") message["file"] = "../" + name;

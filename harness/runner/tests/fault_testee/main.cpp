@@ -1,39 +1,43 @@
-// A testee that is faulty on purpose: it shows what the runner and the judge do about each fault. No tensor
-// library, starts at once.
+// A testee that is faulty on purpose: it shows what the runner and the judge do about each fault.
+// No tensor library, starts at once.
 //
-//   fault_testee [--fault NAME] [--rank R] [--step N] [--when TEXT] [--peers-wait] [--null] [--megabytes M]
+//   fault_testee [--fault NAME] [--rank R] [--step N] [--when TEXT] [--peers-wait] [--null]
+//                [--megabytes M]
 //
-// Without a fault it is a well-behaved testee that computes nothing: it announces every step and answers each
-// `observe` with the initial parameters of every model (from the data file) in FSDP2's dim-0 shards, so a
-// scenario that builds, shards and observes parameters passes. With --null it answers every case with `done`
-// alone, which is what the latency of the runner is measured with.
+// Without a fault it is a well-behaved testee that computes nothing: it announces every step and
+// answers each `observe` with the initial parameters of every model (from the data file) in FSDP2's
+// dim-0 shards, and `trace` with one invented reduce_scatter. So a scenario that builds, shards and
+// observes parameters passes. With --null it answers every case with `done` alone, which is what the
+// latency of the runner is measured with.
 //
-//   --rank R      the rank that is faulty (default 1); -1: every rank
-//   --step N      the step of the program at which faults of the third group strike (default 1)
-//   --when TEXT   faults of a case strike only where the case id contains TEXT
-//   --peers-wait  at the faulty step the other ranks wait for ever, as in a collective that one rank does not
-//   join
-//   --megabytes M how much `noise` writes (default 200)
+//   --rank R       the rank that is faulty (default 1); -1: every rank
+//   --step N       the step of the program at which a fault "at a step" strikes (default 1)
+//   --when TEXT    faults of a case strike only where the case id contains TEXT
+//   --peers-wait   at the faulty step the other ranks wait for ever, as in a collective that one
+//                  rank does not join
+//   --megabytes M  how much `noise` writes (default 200)
 //
-// Faults
-//   before hello   start_exit_0 start_exit_1 start_sigkill never_hello done_before_hello wrong_version
-//   wrong_token wrong_rank before step 0  dies_before_rendezvous unsupported (with --rank -1: in agreement,
-//   else alone) hangs_before_rendezvous at a step      process:  sigsegv sigabrt sigkill exit_0 exit_3
-//   out_of_memory disk_full hang hang_busy hang_in_collective
-//                            hang_ignoring_sigterm exception uncaught_exception grandchild escaped_grandchild
-//                            noise noise_ff noise_for_ever
-//                  speech:   second_hello wrong_case done_twice step_beyond_program step_backwards
-//                  observation_ahead
-//                            observation_of_other_rank unknown_type missing_key malformed_json not_utf8
-//                            oversize_frame garbage half_frame_then_exit half_frame_then_sleep close_socket
-//                            talk_for_ever
-//                  program:  skip_collective (with --peers-wait: goes on while the others wait)
-//   in answers     files:    missing_file truncated_file hostile_file pipe_for_file file_outside
-//   missing_tensor
-//                  content:  wrong_value wrong_shape wrong_dtype nan missing_shard overlapping_shard
-//                  empty_answer
-//   after done     idle_sigsegv
-//   after bye      bye_exit_5 bye_hang bye_sigsegv
+// Faults before hello:
+//   start_exit_0 start_exit_1 start_sigkill never_hello done_before_hello wrong_version wrong_token
+//   wrong_rank
+// Faults before step 0:
+//   dies_before_rendezvous hangs_before_rendezvous
+//   unsupported (with --rank -1 in agreement, else alone)
+// Faults at a step, of the process:
+//   sigsegv sigabrt sigkill exit_0 exit_3 out_of_memory disk_full exception uncaught_exception
+//   hang hang_busy hang_in_collective hang_ignoring_sigterm grandchild escaped_grandchild
+//   noise noise_ff noise_for_ever
+// Faults at a step, of speech:
+//   second_hello wrong_case done_twice step_beyond_program step_backwards observation_ahead
+//   observation_of_other_rank unknown_type missing_key malformed_json not_utf8 oversize_frame garbage
+//   half_frame_then_exit half_frame_then_sleep close_socket talk_for_ever
+// Faults at a step, of the program:
+//   skip_collective (with --peers-wait: goes on while the others wait)
+// Faulty answers, the files:
+//   missing_file truncated_file hostile_file pipe_for_file file_outside missing_tensor
+// Faulty answers, the content:
+//   wrong_value wrong_shape wrong_dtype nan missing_shard overlapping_shard empty_answer
+// After done: idle_sigsegv. After bye: bye_exit_5 bye_hang bye_sigsegv
 #include <signal.h>
 #include <unistd.h>
 
