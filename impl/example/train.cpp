@@ -1,7 +1,9 @@
-// Trains a small network, sharded over two processes, and checks it against the same training without sharding.
+// Trains a small network, sharded over two processes, and checks it against the same training without
+// sharding.
 //
 //   train                                       starts its two ranks itself
-//   RANK=0 WORLD_SIZE=2 MASTER_ADDR=… MASTER_PORT=… train      one rank of a group that torchrun or a person started
+//   RANK=0 WORLD_SIZE=2 MASTER_ADDR=… MASTER_PORT=… train      one rank of a group that torchrun or a person
+//   started
 #include <ATen/ATen.h>
 #include <sys/wait.h>
 #include <torch/nn/modules/linear.h>
@@ -85,10 +87,12 @@ int train(const fsdp::GlooOptions& options) {
     }
     descend(unsharded->parameters());
     if (options.rank == 0 && step % 5 == 4) {
-      std::printf("step %2d  loss %.6f  unsharded %.6f\n", step + 1, loss.item<double>(), own_loss.item<double>());
+      std::printf("step %2d  loss %.6f  unsharded %.6f\n", step + 1, loss.item<double>(),
+                  own_loss.item<double>());
     }
     if (!at::allclose(loss.detach(), own_loss, 1e-4, 1e-6)) {
-      std::fprintf(stderr, "rank %ld: the losses of step %d differ\n", static_cast<long>(options.rank), step + 1);
+      std::fprintf(stderr, "rank %ld: the losses of step %d differ\n", static_cast<long>(options.rank),
+                   step + 1);
       return 1;
     }
   }

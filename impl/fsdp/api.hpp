@@ -11,11 +11,14 @@
 namespace fsdp {
 
 struct MixedPrecisionPolicy {
-  std::optional<at::ScalarType>
-      param_dtype;  ///< of unsharded parameters, hence of compute. None: the original dtype
-  std::optional<at::ScalarType> reduce_dtype;  ///< of the gradient reduction. None: the dtype of the gradient
-  std::optional<at::ScalarType> output_dtype;  ///< floating-point outputs of forward are cast to it
-  bool cast_forward_inputs = true;             ///< floating-point inputs are cast to param_dtype
+  /// Of unsharded parameters, hence of compute. None: the original dtype.
+  std::optional<at::ScalarType> param_dtype = std::nullopt;
+  /// Of the gradient reduction. None: the dtype of the gradient.
+  std::optional<at::ScalarType> reduce_dtype = std::nullopt;
+  /// Floating-point outputs of forward are cast to it.
+  std::optional<at::ScalarType> output_dtype = std::nullopt;
+  /// Floating-point inputs are cast to param_dtype.
+  bool cast_forward_inputs = true;
 };
 
 /// none: true for all but the root. bool: as it says. int: the number of ranks to reshard to. The other two

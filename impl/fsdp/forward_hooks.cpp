@@ -3,7 +3,6 @@
 #include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>
 
-#include <sstream>
 #include <utility>
 
 #include "fsdp/errors.hpp"
@@ -16,12 +15,6 @@ std::vector<ForwardHookAdapter>& adapters() {
   return registered;
 }
 
-std::string text_of(const torch::nn::Module& module) {
-  std::ostringstream text;
-  text << module;
-  return text.str();
-}
-
 }  // namespace
 
 void register_forward_hook_adapter(ForwardHookAdapter adapter) {
@@ -30,7 +23,7 @@ void register_forward_hook_adapter(ForwardHookAdapter adapter) {
 
 void refuse_container(const torch::nn::Module& module) {
   throw ValueError("fully_shard does not support containers that do not implement forward: " +
-                   text_of(module));
+                   c10::str(module));
 }
 
 void install_forward_hooks(torch::nn::Module& module, const ForwardHooks& hooks) {
@@ -47,7 +40,7 @@ void install_forward_hooks(torch::nn::Module& module, const ForwardHooks& hooks)
   }
   throw RuntimeError(
       "fully_shard must run code before and after forward, which this module offers no hook for: " +
-      text_of(module) +
+      c10::str(module) +
       "\nMake it with fsdp::Hooked<...>, derive it from fsdp::HookSlot, or register an adapter with "
       "fsdp::register_forward_hook_adapter.");
 }

@@ -20,8 +20,8 @@
 
 namespace fsdp {
 
-/// Runs `forward(arguments...)` between the slot's hooks; the arguments are changed in place. Also the way to run another method
-/// of a sharded module as if it were its forward.
+/// Runs `forward(arguments...)` between the slot's hooks; the arguments are changed in place. Also the way to
+/// run another method of a sharded module as if it were its forward.
 template <class Forward, class... Args>
 auto run_hooked(const HookSlot& slot, Forward&& forward, Args&... arguments) {
   TensorList tensors;
@@ -53,12 +53,14 @@ class Hooked<M, R (Owner::*)(Args...)> : public M, public HookSlot {
     // Hooks replace tensors, so each argument is held by value here.
     return [this](std::decay_t<Args>... held) -> R {
       return run_hooked(
-          *this, [this](std::decay_t<Args>&... a) -> R { return M::forward(static_cast<Args>(a)...); }, held...);
+          *this, [this](std::decay_t<Args>&... a) -> R { return M::forward(static_cast<Args>(a)...); },
+          held...);
     }(std::forward<Args>(args)...);
   }
 
   /// Throws AssertionError once there are hooks: the copy of a sharded module would share its shards.
-  std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override {
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<at::Device>& device = std::nullopt) const override {
     if (has_forward_hooks()) {
       throw AssertionError("FSDP does not support deepcopy. Please use state dict for serialization.");
     }

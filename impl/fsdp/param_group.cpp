@@ -146,6 +146,13 @@ void FSDPParamGroup::finalize_backward() {
   post_forward_indices_.clear();
 }
 
+void FSDPParamGroup::abandon_backward() {
+  unit_.training_state = TrainingState::idle;
+  if (context_->reducing == this) context_->reducing = nullptr;
+  reducing_.reset();  // its transfers are still waited for, their result is not used
+  finalize_backward();
+}
+
 void FSDPParamGroup::pre_forward() {
   unit_.training_state = TrainingState::forward;
   unshard();

@@ -64,6 +64,8 @@ class FSDPParamGroup {
   void pre_backward(bool default_prefetch);
   void post_backward();
   void finalize_backward();
+  /// After a backward that an exception ended: nothing of it is awaited or reduced any more.
+  void abandon_backward();
   /// Gathers ahead of use, for the given pass.
   void prefetch(TrainingState pass);
   void wait_for_reduction();

@@ -134,15 +134,15 @@ class PrefetchRule {
 
 /// A member left empty stands for the correct rule.
 struct Seams {
-  std::shared_ptr<const ShardRule> shard;
-  std::shared_ptr<const CastRule> cast;
-  std::shared_ptr<const GatherRule> gather;
-  std::shared_ptr<const ReduceRule> reduce;
-  std::shared_ptr<const AccumulateRule> accumulate;
-  std::shared_ptr<const ReshardRule> reshard;
-  std::shared_ptr<const PrefetchRule> prefetch;
+  std::shared_ptr<const ShardRule> shard = nullptr;
+  std::shared_ptr<const CastRule> cast = nullptr;
+  std::shared_ptr<const GatherRule> gather = nullptr;
+  std::shared_ptr<const ReduceRule> reduce = nullptr;
+  std::shared_ptr<const AccumulateRule> accumulate = nullptr;
+  std::shared_ptr<const ReshardRule> reshard = nullptr;
+  std::shared_ptr<const PrefetchRule> prefetch = nullptr;
   /// Wraps the shard group and the replicate group of every unit.
-  std::function<std::shared_ptr<Communicator>(std::shared_ptr<Communicator>)> communicator;
+  std::function<std::shared_ptr<Communicator>(std::shared_ptr<Communicator>)> communicator = nullptr;
 };
 
 /// Fills empty members.

@@ -4,29 +4,18 @@
 
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "fsdp/errors.hpp"
 #include "fsdp/state.hpp"
 
 namespace fsdp {
-namespace {
-
-std::string text_of(const torch::nn::Module& module) {
-  std::ostringstream text;
-  text << module;
-  return text.str();
-}
-
-}  // namespace
-
 // Whoever runs forward first is the root of all sharded modules below it.
 void FSDPState::lazy_init() {
   if (is_root_) return;
   const auto modules = this->modules();
   if (modules.size() > 1) {
     std::string text;
-    for (const auto& module : modules) text += (text.empty() ? "(" : ", ") + text_of(*module);
+    for (const auto& module : modules) text += (text.empty() ? "(" : ", ") + c10::str(*module);
     throw RuntimeError("FSDP requires a single root module but got " + text + ")");
   }
   const auto& root = *modules.front();
@@ -124,9 +113,7 @@ void FSDPState::abandon_backward(StateContext& context) {
     const auto state = weak.lock();
     if (!state) continue;
     state->training_state_ = TrainingState::idle;
-    if (!state->group_) continue;
-    state->group_->set_training_state(TrainingState::idle);
-    state->group_->finalize_backward();
+    if (state->group_) state->group_->abandon_backward();
   }
   context.comm->post_forward_order.clear();
   context.post_backward_final_callback_queued = false;

@@ -1,18 +1,19 @@
 // Adam and AdamW against the same steps written out in scalars, rounding in the same places.
+#include "fsdp/optim/adam.hpp"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "fsdp/optim/adam.hpp"
 #include "tests/models.hpp"
 #include "tests/ranks.hpp"
 
 namespace fsdp::testing {
 namespace {
 
-/// Python's order of operations in single precision. lerp(a, b, w) is a + w * (b - a) for w < 1/2; a fused multiply-add may
-/// round once less, hence the tolerance of one unit in the last place.
+/// Python's order of operations in single precision. lerp(a, b, w) is a + w * (b - a) for w < 1/2; a fused
+/// multiply-add may round once less, hence the tolerance of one unit in the last place.
 struct Scalar {
   float p, m = 0, v = 0;
   void step(float g, int64_t t, const optim::AdamOptions& o) {
@@ -34,7 +35,8 @@ class AdamTest : public ::testing::TestWithParam<bool> {};
 TEST_P(AdamTest, StepsAsWrittenOut) {
   const bool decoupled = GetParam();
   run_ranks(1, [decoupled](const Rank&) {
-    const auto parameter = values({7}, 1).set_requires_grad(true), idle = at::ones({2}).set_requires_grad(true);
+    const auto parameter = values({7}, 1).set_requires_grad(true),
+               idle = at::ones({2}).set_requires_grad(true);
     const optim::AdamOptions options{.lr = 1e-2, .weight_decay = 0.1, .decoupled_weight_decay = decoupled};
     optim::Adam adam({{{parameter, idle}, options}});
     std::vector<Scalar> scalars;
@@ -74,7 +76,8 @@ TEST(AdamOnShards, TrainsAsOnTheWhole) {
       adam.step();
       whole.step();
       for (size_t i = 0; i < reference->parameters().size(); ++i) {
-        EXPECT_TRUE(at::allclose(full_values(*model)[i], reference->parameters()[i].detach(), 1e-6, 1e-7)) << i;
+        EXPECT_TRUE(at::allclose(full_values(*model)[i], reference->parameters()[i].detach(), 1e-6, 1e-7))
+            << i;
       }
     }
     EXPECT_EQ(adam.state(model->layers[0]->weight)->exp_avg.sizes(), model->layers[0]->weight.sizes());

@@ -22,7 +22,9 @@ struct Pair {
   }
 };
 
-at::Tensor input(int64_t rank, int64_t salt = 0) { return values({4, 8}, rank + 10 * salt); }
+at::Tensor input(int64_t rank, int64_t salt = 0) {
+  return values({4, 8}, rank + 10 * salt);
+}
 
 void expect_all_sharded(const Mlp& model) {
   for (const auto& [name, unit] : named_units(*model)) {
@@ -83,7 +85,8 @@ TEST(Autograd, NoGradForward) {
 }
 
 struct BranchesImpl : torch::nn::Module {
-  BranchesImpl() : used(register_module("used", Linear(4, 4))), unused(register_module("unused", Linear(4, 4))) {}
+  BranchesImpl()
+      : used(register_module("used", Linear(4, 4))), unused(register_module("unused", Linear(4, 4))) {}
   at::Tensor forward(const at::Tensor& x, bool both) {
     const auto side = both ? unused(x) : at::Tensor();  // runs, but leads nowhere
     return used(x);
@@ -166,7 +169,8 @@ TEST(Autograd, SharedParametersAreOne) {
 /// Hands its input on; its backward fails.
 struct Broken : torch::autograd::Function<Broken> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list) {
     throw std::runtime_error("broken on the way");
   }
 };

@@ -1,11 +1,12 @@
 // The total norm is that of the whole gradient, whatever rank holds which part.
+#include "fsdp/clip_grad.hpp"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "fsdp/clip_grad.hpp"
 #include "tests/models.hpp"
 #include "tests/ranks.hpp"
 
@@ -53,8 +54,9 @@ TEST_P(ClipGradNorm, EqualsTheUnshardedOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ClipGradNorm,
-                         ::testing::Values(std::pair{1, 2.0}, std::pair{2, 1.0}, std::pair{2, 2.0}, std::pair{2, kInfinity},
-                                           std::pair{4, 2.0}, std::pair{4, kInfinity}, std::pair{2, 3.0}));
+                         ::testing::Values(std::pair{1, 2.0}, std::pair{2, 1.0}, std::pair{2, 2.0},
+                                           std::pair{2, kInfinity}, std::pair{4, 2.0},
+                                           std::pair{4, kInfinity}, std::pair{2, 3.0}));
 
 }  // namespace
 }  // namespace fsdp::testing

@@ -45,9 +45,13 @@ TEST(Errors, NobodyCanHookAPlainModule) {
 TEST(Errors, Mesh) {
   run_ranks(1, [](const Rank& rank) {
     Linear layer(2, 2);
-    EXPECT_THAT(message_of<ValueError>([&] { fully_shard(layer, {.mesh = DeviceMesh(rank.plain, {1, 1, 1})}); }),
+    EXPECT_THAT(message_of<ValueError>([&] {
+                  fully_shard(layer, {.mesh = DeviceMesh(rank.plain, {1, 1, 1})});
+                }),
                 StartsWith("fully_shard expects a 1D or 2D DeviceMesh but got "));
-    EXPECT_EQ(message_of<AssertionError>([&] { fully_shard(layer, {.mesh = DeviceMesh(rank.plain, {1, 1})}); }),
+    EXPECT_EQ(message_of<AssertionError>([&] {
+                fully_shard(layer, {.mesh = DeviceMesh(rank.plain, {1, 1})});
+              }),
               "Please init the 2D mesh for HSDP with mesh_dim_names specified");
     EXPECT_THAT(message_of<ValueError>([&] { fully_shard(layer); }), HasSubstr("Default process group"));
     EXPECT_THAT(message_of<ValueError>([&] { DeviceMesh(rank.plain, {2}); }), HasSubstr("needs 2 ranks"));
@@ -67,15 +71,24 @@ TEST(Errors, Parameters) {
   run_ranks(2, [](const Rank& rank) {
     const auto refuse = [&](const at::Tensor& value, std::optional<int64_t> dim = std::nullopt) {
       Holder holder(value);
-      fully_shard(holder, {.mesh = rank.mesh(), .shard_placement_fn = [dim](const at::Tensor&) { return dim; }});
+      fully_shard(holder,
+                  {.mesh = rank.mesh(), .shard_placement_fn = [dim](const at::Tensor&) { return dim; }});
     };
-    EXPECT_EQ(message_of<ValueError>([&] { refuse(at::ones({})); }),
-              "fully_shard doesn't support scalar parameters. Change value to a 1D tensor with numel equal to 1.");
-    EXPECT_EQ(message_of<NotImplementedError>([&] { refuse(at::ones({2, 3}).t()); }),
-              "FSDP does not support non-contiguous parameters yet: param.shape=torch.Size([3, 2]) param.stride()=(1, 3)");
-    EXPECT_EQ(message_of<NotImplementedError>([&] { refuse(at::ones({2, 3}), 1); }),
+    EXPECT_EQ(
+        message_of<ValueError>([&] { refuse(at::ones({})); }),
+        "fully_shard doesn't support scalar parameters. Change value to a 1D tensor with numel equal to 1.");
+    EXPECT_EQ(message_of<NotImplementedError>([&] {
+                refuse(at::ones({2, 3}).t());
+              }),
+              "FSDP does not support non-contiguous parameters yet: param.shape=torch.Size([3, 2]) "
+              "param.stride()=(1, 3)");
+    EXPECT_EQ(message_of<NotImplementedError>([&] {
+                refuse(at::ones({2, 3}), 1);
+              }),
               "FSDP does not support uneven sharding on dim 1: torch.Size([2, 3]) (world size: 2)");
-    EXPECT_EQ(message_of<AssertionError>([&] { refuse(at::ones({2, 3}), 2); }),
+    EXPECT_EQ(message_of<AssertionError>([&] {
+                refuse(at::ones({2, 3}), 2);
+              }),
               "Shard dim 2 is invalid for 2D tensor: torch.Size([2, 3])");
     refuse(at::ones({2, 4}), -1);
   });
@@ -85,13 +98,16 @@ TEST(Errors, ReshardAfterForward) {
   run_ranks(2, [](const Rank& rank) {
     Linear layer(4, 4);
     const auto with = [&](ReshardAfterForward reshard) {
-      return message_of<ValueError>([&] { fully_shard(layer, {.mesh = rank.mesh(), .reshard_after_forward = reshard}); });
+      return message_of<ValueError>(
+          [&] { fully_shard(layer, {.mesh = rank.mesh(), .reshard_after_forward = reshard}); });
     };
-    const std::string kind = "reshard_after_forward should be a bool or an int representing the group size to reshard to, not ";
+    const std::string kind =
+        "reshard_after_forward should be a bool or an int representing the group size to reshard to, not ";
     EXPECT_EQ(with(1.5), kind + "1.5");
     EXPECT_EQ(with(std::string("yes")), kind + "yes");
     for (const int64_t ranks : {0, -1, 3, 4}) {
-      EXPECT_EQ(with(ranks), "If passing reshard_after_forward as an int, it should be a factor of 2, not " + std::to_string(ranks));
+      EXPECT_EQ(with(ranks), "If passing reshard_after_forward as an int, it should be a factor of 2, not " +
+                                 std::to_string(ranks));
     }
     EXPECT_EQ(layer->weight.size(0), 4) << "nothing was changed";
     auto unit = fully_shard(layer, {.mesh = rank.mesh()});
@@ -141,27 +157,37 @@ TEST(Errors, MetaParametersLeft) {
   run_ranks(1, [](const Rank& rank) {
     Linear layer(4, 4);
     for (auto& parameter : layer->parameters()) {
-      parameter.unsafeGetTensorImpl()->shallow_copy_from(at::empty({4}, at::device(at::kMeta)).getIntrusivePtr());
+      parameter.unsafeGetTensorImpl()->shallow_copy_from(
+          at::empty({4}, at::device(at::kMeta)).getIntrusivePtr());
     }
     fully_shard(layer, {.mesh = rank.mesh()});
-    EXPECT_THAT(message_of<RuntimeError>([&] { layer(at::ones({2, 4})); }),
-                StartsWith("FSDP parameters should be materialized from meta device before training, but the following were "
-                           "still on meta device: ['weight', 'bias']\n"));
+    EXPECT_THAT(
+        message_of<RuntimeError>([&] {
+          layer(at::ones({2, 4}));
+        }),
+        StartsWith(
+            "FSDP parameters should be materialized from meta device before training, but the following were "
+            "still on meta device: ['weight', 'bias']\n"));
   });
 }
 
 TEST(Errors, WhoIsRoot) {
   run_ranks(1, [](const Rank& rank) {
     Mlp model(std::vector<int64_t>{4, 4, 4});
-    fully_shard(std::vector<std::shared_ptr<torch::nn::Module>>{model->layers[0].ptr(), model->layers[1].ptr()},
-                {.mesh = rank.mesh()});
-    EXPECT_THAT(message_of<RuntimeError>([&] { model->layers[0](at::ones({2, 4})); }),
+    fully_shard(
+        std::vector<std::shared_ptr<torch::nn::Module>>{model->layers[0].ptr(), model->layers[1].ptr()},
+        {.mesh = rank.mesh()});
+    EXPECT_THAT(message_of<RuntimeError>([&] {
+                  model->layers[0](at::ones({2, 4}));
+                }),
                 StartsWith("FSDP requires a single root module but got ("));
 
     Mlp other(std::vector<int64_t>{4, 4, 4}, true);
     shard(other, {.mesh = rank.mesh()});
     other->layers[0](at::ones({2, 4}));
-    EXPECT_EQ(message_of<RuntimeError>([&] { other(at::ones({2, 4})); }),
+    EXPECT_EQ(message_of<RuntimeError>([&] {
+                other(at::ones({2, 4}));
+              }),
               "FSDP state has already been lazily initialized for layer0\n"
               "FSDP requires running forward through the root module first");
   });
@@ -178,7 +204,8 @@ TEST(Errors, PrefetchOfUnshardedModules) {
                   }),
                   StartsWith("Expects FSDPModule but got "));
     }
-    EXPECT_THAT(message_of<AssertionError>([&] { FSDPModule::of(*plain); }), StartsWith("No FSDP state found on "));
+    EXPECT_THAT(message_of<AssertionError>([&] { FSDPModule::of(*plain); }),
+                StartsWith("No FSDP state found on "));
     EXPECT_FALSE(FSDPModule::is(*plain));
   });
 }
@@ -187,7 +214,9 @@ TEST(Errors, PremulSumOverGloo) {
   run_ranks(2, [](const Rank& rank) {
     Linear layer(4, 4);
     fully_shard(layer, {.mesh = rank.mesh()}).set_gradient_divide_factor(3);
-    EXPECT_EQ(message_of<RuntimeError>([&] { layer(at::ones({2, 4})).sum().backward(); }),
+    EXPECT_EQ(message_of<RuntimeError>([&] {
+                layer(at::ones({2, 4})).sum().backward();
+              }),
               "Cannot use ReduceOp.PREMUL_SUM with Gloo");
   });
 }

@@ -43,7 +43,8 @@ TEST(HookedTest, EveryWayOfCalling) {
   });
 }
 
-using Nested = std::tuple<at::Tensor, std::vector<at::Tensor>, std::map<std::string, std::optional<at::Tensor>>>;
+using Nested =
+    std::tuple<at::Tensor, std::vector<at::Tensor>, std::map<std::string, std::optional<at::Tensor>>>;
 struct StructuredImpl : torch::nn::Module {
   Nested forward(Nested input, int64_t times, const std::optional<at::Tensor>& maybe) {
     std::get<0>(input) = std::get<0>(input) * times + maybe.value_or(at::zeros({1}));

@@ -11,7 +11,8 @@ namespace {
 using Dims = std::vector<int64_t>;
 
 /// An unsharded bf16 copy computes; its gradients are averaged in `reduce_dtype`; fp32 keeps the weights.
-std::vector<at::Tensor> expected_gradients(const Mlp& whole, const Rank& rank, const std::vector<at::Tensor>& micro_batches,
+std::vector<at::Tensor> expected_gradients(const Mlp& whole, const Rank& rank,
+                                           const std::vector<at::Tensor>& micro_batches,
                                            at::ScalarType param_dtype, at::ScalarType reduce_dtype,
                                            at::ScalarType accumulate_dtype) {
   std::vector<at::Tensor> mean;
@@ -50,7 +51,8 @@ void expect_gradients(const Mlp& model, const std::vector<at::Tensor>& expected)
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i) {
     EXPECT_EQ(actual[i].scalar_type(), at::kFloat);
-    EXPECT_TRUE(at::equal(actual[i], expected[i])) << i << " differs by " << (actual[i] - expected[i]).abs().max().item<float>();
+    EXPECT_TRUE(at::equal(actual[i], expected[i]))
+        << i << " differs by " << (actual[i] - expected[i]).abs().max().item<float>();
   }
 }
 
@@ -76,7 +78,9 @@ TEST_P(MixedPrecision, GradientsAndCollectives) {
     int64_t gathers = 0, reductions = 0;
     for (const auto& event : rank.trace->take()) {
       if (event.kind == CollectiveKind::all_gather) {
-        if (event.site.phase != Phase::state_dict) ++gathers, EXPECT_EQ(event.dtype, param_dtype);
+        if (event.site.phase == Phase::state_dict) continue;
+        ++gathers;
+        EXPECT_EQ(event.dtype, param_dtype);
       } else {
         ++reductions;
         EXPECT_EQ(event.dtype, reduce_dtype);
@@ -89,8 +93,9 @@ TEST_P(MixedPrecision, GradientsAndCollectives) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, MixedPrecision,
-                         ::testing::Values(Policy{}, Policy{at::kBFloat16, {}}, Policy{at::kBFloat16, at::kFloat},
-                                           Policy{{}, at::kBFloat16}, Policy{at::kBFloat16, at::kBFloat16},
+                         ::testing::Values(Policy{}, Policy{at::kBFloat16, {}},
+                                           Policy{at::kBFloat16, at::kFloat}, Policy{{}, at::kBFloat16},
+                                           Policy{at::kBFloat16, at::kBFloat16},
                                            Policy{at::kHalf, at::kFloat}));
 
 class Accumulation : public ::testing::TestWithParam<bool> {};
@@ -102,7 +107,8 @@ TEST_P(Accumulation, WaitsInTheReduceDtype) {
       Mlp model(Dims{8, 6, 4}, true), whole(Dims{8, 6, 4}, true);
       initialize(*model);
       initialize(*whole);
-      shard(model, {.mesh = rank.mesh(), .mp_policy = {.param_dtype = at::kBFloat16, .reduce_dtype = reduce}});
+      shard(model,
+            {.mesh = rank.mesh(), .mp_policy = {.param_dtype = at::kBFloat16, .reduce_dtype = reduce}});
       auto root = FSDPModule::of(*model);
       std::vector<at::Tensor> batches;
       for (int64_t i = 0; i < 4; ++i) {
@@ -115,7 +121,9 @@ TEST_P(Accumulation, WaitsInTheReduceDtype) {
         model(batches.back() + rank.rank).sum().backward();
         int64_t reductions = 0;
         for (const auto& event : rank.trace->take()) {
-          if (event.kind == CollectiveKind::reduce_scatter) ++reductions, EXPECT_EQ(event.dtype, reduce);
+          if (event.kind != CollectiveKind::reduce_scatter) continue;
+          ++reductions;
+          EXPECT_EQ(event.dtype, reduce);
         }
         EXPECT_EQ(reductions, last ? 3 : 0);
         for (const auto& parameter : model->parameters()) EXPECT_EQ(parameter.mutable_grad().defined(), last);
@@ -155,9 +163,11 @@ TEST(Casts, InputsAndOutputs) {
     Linear cast(4, 4), uncast(4, 4), output(4, 4);
     fully_shard(cast, {.mesh = rank.mesh(), .mp_policy = {.param_dtype = at::kHalf}});
     EXPECT_EQ(cast(at::ones({2, 4})).scalar_type(), at::kHalf);
-    fully_shard(uncast, {.mesh = rank.mesh(), .mp_policy = {.param_dtype = at::kHalf, .cast_forward_inputs = false}});
+    fully_shard(uncast,
+                {.mesh = rank.mesh(), .mp_policy = {.param_dtype = at::kHalf, .cast_forward_inputs = false}});
     EXPECT_THROW(uncast(at::ones({2, 4})), c10::Error) << "a half weight meets a float input";
-    fully_shard(output, {.mesh = rank.mesh(), .mp_policy = {.param_dtype = at::kHalf, .output_dtype = at::kFloat}});
+    fully_shard(output,
+                {.mesh = rank.mesh(), .mp_policy = {.param_dtype = at::kHalf, .output_dtype = at::kFloat}});
     auto result = output(at::ones({2, 4}));
     EXPECT_EQ(result.scalar_type(), at::kFloat);
     result.sum().backward();
@@ -169,7 +179,8 @@ TEST(Casts, AfterTheModelWasCast) {
   run_ranks(2, [](const Rank& rank) {
     Linear layer(4, 5);
     initialize(*layer);
-    fully_shard(layer, {.mesh = rank.mesh(), .mp_policy = {.param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat}});
+    fully_shard(layer, {.mesh = rank.mesh(),
+                        .mp_policy = {.param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat}});
     layer->to(at::kBFloat16);
     layer(at::ones({2, 4})).sum().backward();
     EXPECT_EQ(layer->weight.scalar_type(), at::kBFloat16);

@@ -10,7 +10,8 @@ namespace {
 
 using Order = std::vector<std::string>;
 
-/// "gather layer1", "reduce layer1", …; "forward layer1" and "backward layer1" mark when its computation begins.
+/// "gather layer1", "reduce layer1", …; "forward layer1" and "backward layer1" mark when its computation
+/// begins.
 struct Recorder {
   Order events;
   void collect(Trace& trace) {
@@ -47,7 +48,8 @@ struct ChainImpl : torch::nn::Module {
 };
 FSDP_HOOKED_MODULE(Chain, ChainImpl);
 
-Order step(const Rank& rank, const FullyShardOptions& options, const std::function<void(Chain&)>& configure = nullptr) {
+Order step(const Rank& rank, const FullyShardOptions& options,
+           const std::function<void(Chain&)>& configure = nullptr) {
   Recorder recorder;
   Chain model(recorder, *rank.trace);
   initialize(*model);
@@ -61,7 +63,7 @@ Order step(const Rank& rank, const FullyShardOptions& options, const std::functi
   return recorder.events;
 }
 
-const Order kForward = {"gather root",   "gather layer0", "forward layer0", "gather layer1",
+const Order kForward = {"gather root",    "gather layer0", "forward layer0", "gather layer1",
                         "forward layer1", "gather layer2", "forward layer2"};
 
 Order joined(Order first, const Order& second) {
@@ -71,10 +73,12 @@ Order joined(Order first, const Order& second) {
 
 TEST(Prefetch, ImplicitInBackward) {
   run_ranks(2, [](const Rank& rank) {
-    // The root's output gradient comes first and gathers the last layer; every layer gathers the one before it.
+    // The root's output gradient comes first and gathers the last layer; every layer gathers the one before
+    // it.
     EXPECT_EQ(step(rank, {}),
-              joined(kForward, {"gather layer2", "gather layer1", "backward layer2", "reduce layer2", "gather layer0",
-                                "backward layer1", "reduce layer1", "backward layer0", "reduce layer0", "reduce root"}));
+              joined(kForward, {"gather layer2", "gather layer1", "backward layer2", "reduce layer2",
+                                "gather layer0", "backward layer1", "reduce layer1", "backward layer0",
+                                "reduce layer0", "reduce root"}));
   });
 }
 
@@ -84,27 +88,30 @@ TEST(Prefetch, WithoutPrefetchEachUnitGathersWhenItsTurnComes) {
       std::optional<int64_t> in_backward(const UnitContext&, int64_t) const override { return std::nullopt; }
     };
     EXPECT_EQ(step(rank, {.seams = {.prefetch = std::make_shared<None>()}}),
-              joined(kForward, {"gather layer2", "backward layer2", "reduce layer2", "gather layer1", "backward layer1",
-                                "reduce layer1", "gather layer0", "backward layer0", "reduce layer0", "reduce root"}));
+              joined(kForward,
+                     {"gather layer2", "backward layer2", "reduce layer2", "gather layer1", "backward layer1",
+                      "reduce layer1", "gather layer0", "backward layer0", "reduce layer0", "reduce root"}));
   });
 }
 
 TEST(Prefetch, ExplicitInForward) {
   run_ranks(2, [](const Rank& rank) {
     const auto order = step(rank, {}, [](Chain& model) {
-      FSDPModule::of(*model).set_modules_to_forward_prefetch({model->layers[0].ptr(), model->layers[1].ptr()});
+      FSDPModule::of(*model).set_modules_to_forward_prefetch(
+          {model->layers[0].ptr(), model->layers[1].ptr()});
       FSDPModule::of(*model->layers[0]).set_modules_to_forward_prefetch({model->layers[2].ptr()});
     });
     EXPECT_EQ(Order(order.begin(), order.begin() + 7),
-              (Order{"gather root", "gather layer0", "gather layer1", "gather layer2", "forward layer0", "forward layer1",
-                     "forward layer2"}));
+              (Order{"gather root", "gather layer0", "gather layer1", "gather layer2", "forward layer0",
+                     "forward layer1", "forward layer2"}));
   });
 }
 
 TEST(Prefetch, ExplicitInBackwardReplacesTheImplicitOne) {
   run_ranks(2, [](const Rank& rank) {
     const auto order = step(rank, {}, [](Chain& model) {
-      FSDPModule::of(*model->layers[2]).set_modules_to_backward_prefetch({model->layers[0].ptr(), model->layers[1].ptr()});
+      FSDPModule::of(*model->layers[2])
+          .set_modules_to_backward_prefetch({model->layers[0].ptr(), model->layers[1].ptr()});
     });
     EXPECT_EQ(Order(order.begin() + 7, order.begin() + 11),
               (Order{"gather layer2", "gather layer0", "gather layer1", "backward layer2"}));

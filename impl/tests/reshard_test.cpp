@@ -1,4 +1,5 @@
-// When parameters are gathered and freed: exact collectives, shapes and memory for every value of reshard_after_forward.
+// When parameters are gathered and freed: exact collectives, shapes and memory for every value of
+// reshard_after_forward.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

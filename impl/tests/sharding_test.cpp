@@ -69,13 +69,15 @@ TEST_P(Sharding, UnevenShortAndEmptyShards) {
       const auto& layout = *parameters[i].layout;
       const auto chunk = (whole[i].size(0) + rank.world - 1) / rank.world;
       EXPECT_EQ(layout.start, std::min(rank.rank * chunk, whole[i].size(0)));
-      EXPECT_TRUE(at::equal(parameters[i].parameter.detach(), whole[i].narrow(0, layout.start, layout.length)));
+      EXPECT_TRUE(
+          at::equal(parameters[i].parameter.detach(), whole[i].narrow(0, layout.start, layout.length)));
       EXPECT_TRUE(at::equal(full_values(*module)[i], whole[i]));
       // Padding is nought, from the start and for ever: it takes part in the all-gather.
       const auto& piece = unit.state()->group()->params()[i]->piece();
       EXPECT_EQ(piece.numel() - parameters[i].parameter.numel(), layout.padding());
       if (layout.padding() > 0) {
-        EXPECT_EQ(piece.narrow(0, piece.numel() - layout.padding(), layout.padding()).abs().sum().item<float>(), 0);
+        EXPECT_EQ(
+            piece.narrow(0, piece.numel() - layout.padding(), layout.padding()).abs().sum().item<float>(), 0);
       }
     }
     module(at::zeros({1})).sum().backward();
@@ -88,7 +90,8 @@ TEST_P(Sharding, UnevenShortAndEmptyShards) {
 
 TEST_P(Sharding, OnOtherDimensions) {
   run_ranks(GetParam(), [](const Rank& rank) {
-    for (const ReshardAfterForward reshard : {ReshardAfterForward(true), ReshardAfterForward(rank.world / 2 * 1)}) {
+    for (const ReshardAfterForward& reshard :
+         {ReshardAfterForward(true), ReshardAfterForward(rank.world / 2 * 1)}) {
       if (std::holds_alternative<int64_t>(reshard) && std::get<int64_t>(reshard) < 2) continue;
       Linear layer(8, 5), reference(8, 5);
       initialize(*layer);
@@ -96,7 +99,8 @@ TEST_P(Sharding, OnOtherDimensions) {
       const auto placement = [](const at::Tensor& parameter) {
         return parameter.dim() == 2 ? std::optional<int64_t>(1) : std::nullopt;
       };
-      fully_shard(layer, {.mesh = rank.mesh(), .reshard_after_forward = reshard, .shard_placement_fn = placement});
+      fully_shard(layer,
+                  {.mesh = rank.mesh(), .reshard_after_forward = reshard, .shard_placement_fn = placement});
       EXPECT_EQ(layer->weight.size(1), 8 / rank.world);
       EXPECT_TRUE(layer->weight.is_contiguous());
       const auto input = values({3, 8}, 7);
@@ -121,7 +125,8 @@ TEST(ShardingOfGroups, ChildrenFirstAndTheRestToTheRoot) {
     EXPECT_EQ(units[0].first, "");
     std::vector<std::string> names;
     for (const auto& parameter : units[0].second.parameters()) names.push_back(parameter.name);
-    EXPECT_EQ(names, (std::vector<std::string>{"layer1.weight", "layer1.bias", "scale"})) << "children before their parent";
+    EXPECT_EQ(names, (std::vector<std::string>{"layer1.weight", "layer1.bias", "scale"}))
+        << "children before their parent";
     EXPECT_EQ(units[1].second.parameters().size(), 2U);
   });
 }
@@ -138,7 +143,8 @@ TEST(ShardingOfGroups, IgnoredParametersStayWhole) {
     const auto parameters = named_parameters(*model);
     EXPECT_FALSE(parameters[2].layout.has_value());
     EXPECT_EQ(parameters[2].gradient.size(0), 4) << "a gradient of its own, reduced by nobody";
-    for (const auto& event : rank.trace->take()) EXPECT_EQ(event.out_numel * (event.kind == CollectiveKind::all_gather ? 1 : 2), 20);
+    for (const auto& event : rank.trace->take())
+      EXPECT_EQ(event.out_numel * (event.kind == CollectiveKind::all_gather ? 1 : 2), 20);
   });
 }
 
@@ -147,15 +153,18 @@ TEST(ShardingOfGroups, ModulesGatheredTogether) {
     Mlp model(std::vector<int64_t>{4, 4, 4}, true), reference(std::vector<int64_t>{4, 4, 4}, true);
     initialize(*model);
     initialize(*reference);
-    fully_shard(std::vector<std::shared_ptr<torch::nn::Module>>{model->layers[0].ptr(), model->layers[1].ptr()},
-                {.mesh = rank.mesh()});
+    fully_shard(
+        std::vector<std::shared_ptr<torch::nn::Module>>{model->layers[0].ptr(), model->layers[1].ptr()},
+        {.mesh = rank.mesh()});
     fully_shard(model, {.mesh = rank.mesh()});
     const auto input = [](int64_t r) { return values({2, 4}, r); };
     model(input(rank.rank)).sum().backward();
     average_gradients(reference, 2, [&](int64_t r) { return reference(input(r)).sum(); });
     expect_equal(*model, *reference, true);
     const auto events = rank.trace->take();
-    EXPECT_EQ(std::count_if(events.begin(), events.end(), [](const auto& e) { return e.site.unit == "layer0, layer1"; }), 3);
+    EXPECT_EQ(std::count_if(events.begin(), events.end(),
+                            [](const auto& e) { return e.site.unit == "layer0, layer1"; }),
+              3);
   });
 }
 

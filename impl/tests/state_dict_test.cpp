@@ -1,9 +1,10 @@
 // Saving and loading, sharded and whole; refusals change nothing.
+#include "fsdp/state_dict.hpp"
+
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fsdp/state_dict.hpp"
 #include "tests/models.hpp"
 #include "tests/ranks.hpp"
 
@@ -65,7 +66,8 @@ TEST_P(StateDicts, FullRoundTrip) {
       initialize(*plain, 7);
       return plain(x);
     };
-    EXPECT_TRUE(at::equal(model(values({2, 3}, 0)), reference(values({2, 3}, 0)))) << "loaded shards are gathered";
+    EXPECT_TRUE(at::equal(model(values({2, 3}, 0)), reference(values({2, 3}, 0))))
+        << "loaded shards are gathered";
   });
 }
 
@@ -82,7 +84,8 @@ TEST_P(StateDicts, ShardedRoundTrip) {
     }
     EXPECT_EQ(unit.sharded_state(), ShardedState::sharded) << "saving reshards";
     const auto chunk = (5 + rank.world - 1) / rank.world;
-    EXPECT_EQ(saved[0].second.local.size(0), std::max<int64_t>(0, std::min(chunk, 5 - rank.rank * chunk))) << "no padding";
+    EXPECT_EQ(saved[0].second.local.size(0), std::max<int64_t>(0, std::min(chunk, 5 - rank.rank * chunk)))
+        << "no padding";
     EXPECT_EQ(saved[2].second.group, nullptr);
     load_full_state_dict(*model, whole_state(7));
     load_sharded_state_dict(*model, saved);
@@ -104,14 +107,17 @@ TEST(StateDictRefusals, NameEveryFaultAndChangeNothing) {
     EXPECT_THAT(message, HasSubstr("Error(s) in loading state_dict for "));
     EXPECT_THAT(message, HasSubstr("Missing key(s) in state_dict: ['layer.bias']"));
     EXPECT_THAT(message, HasSubstr("Unexpected key(s) in state_dict: ['layer.bios']"));
-    EXPECT_THAT(message, HasSubstr("size mismatch for layer.weight: the state has shape torch.Size([5, 4]), the module "
-                                   "expects torch.Size([5, 3])"));
+    EXPECT_THAT(
+        message,
+        HasSubstr("size mismatch for layer.weight: the state has shape torch.Size([5, 4]), the module "
+                  "expects torch.Size([5, 3])"));
     EXPECT_THAT(message, HasSubstr("dtype mismatch for counter"));
     expect_same(full_state_dict(*model), whole_state(1));
 
     auto twice = whole_state(7);
     twice.push_back(twice[0]);
-    EXPECT_THAT(message_of<RuntimeError>([&] { load_full_state_dict(*model, twice); }), HasSubstr("Key given twice"));
+    EXPECT_THAT(message_of<RuntimeError>([&] { load_full_state_dict(*model, twice); }),
+                HasSubstr("Key given twice"));
     expect_same(full_state_dict(*model), whole_state(1));
   });
 }
@@ -140,7 +146,8 @@ TEST(MetaInit, MaterializedShardByShard) {
     for (auto& tensor : model->parameters()) {
       tensor.unsafeGetTensorImpl()->shallow_copy_from(at::empty(tensor.sizes(), device).getIntrusivePtr());
     }
-    model->counter.unsafeGetTensorImpl()->shallow_copy_from(at::empty({2}, device.dtype(at::kLong)).getIntrusivePtr());
+    model->counter.unsafeGetTensorImpl()->shallow_copy_from(
+        at::empty({2}, device.dtype(at::kLong)).getIntrusivePtr());
     const auto weight = model->layer->weight;
     fully_shard(model->layer, {.mesh = rank.mesh()});
     fully_shard(model, {.mesh = rank.mesh()});

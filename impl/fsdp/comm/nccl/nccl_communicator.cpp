@@ -26,10 +26,14 @@ class NcclWork : public Work {
 
 c10d::ReduceOp reduce_op(const Reduction& reduction) {
   switch (reduction.op) {
-    case ReduceOp::avg: return c10d::ReduceOp::AVG;
-    case ReduceOp::max: return c10d::ReduceOp::MAX;
-    case ReduceOp::premul_sum: return c10d::makeNCCLPreMulSum(reduction.factor);
-    default: return c10d::ReduceOp::SUM;
+    case ReduceOp::avg:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::max:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::premul_sum:
+      return c10d::makeNCCLPreMulSum(reduction.factor);
+    default:
+      return c10d::ReduceOp::SUM;
   }
 }
 
@@ -37,7 +41,10 @@ class NcclCommunicator : public Communicator, public std::enable_shared_from_thi
  public:
   NcclCommunicator(c10::intrusive_ptr<c10d::Store> store, int64_t world_rank, std::vector<int64_t> ranks,
                    NcclOptions options)
-      : store_(std::move(store)), world_rank_(world_rank), ranks_(std::move(ranks)), options_(std::move(options)) {
+      : store_(std::move(store)),
+        world_rank_(world_rank),
+        ranks_(std::move(ranks)),
+        options_(std::move(options)) {
     const auto own = std::find(ranks_.begin(), ranks_.end(), world_rank);
     if (own == ranks_.end()) throw ValueError("A group of ranks can only be made by its members.");
     rank_ = own - ranks_.begin();
@@ -94,7 +101,9 @@ class NcclCommunicator : public Communicator, public std::enable_shared_from_thi
 
 }  // namespace
 
-bool has_nccl() { return true; }
+bool has_nccl() {
+  return true;
+}
 
 std::shared_ptr<Communicator> make_nccl_communicator(const NcclOptions& options) {
   c10::intrusive_ptr<c10d::Store> store;

@@ -1,6 +1,6 @@
 #pragma once
-// NCCL, for tensors on the current CUDA device. In a library of its own (fsdp_cuda), so that only programs that use a GPU load
-// CUDA. Built without NCCL, the same functions say so.
+// NCCL, for tensors on the current CUDA device. In a library of its own (fsdp_cuda), so that only programs
+// that use a GPU load CUDA. Built without NCCL, the same functions say so.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -23,8 +23,8 @@ struct NcclOptions {
 /// Whether the library was built with NCCL.
 bool has_nccl();
 
-/// Throws RuntimeError if built without NCCL, and what ProcessGroupNCCL throws where there is no GPU. Reductions add in NCCL's
-/// own order. `Work::wait` orders the current stream, it does not block the host.
+/// Throws RuntimeError if built without NCCL, and what ProcessGroupNCCL throws where there is no GPU.
+/// Reductions add in NCCL's own order. `Work::wait` orders the current stream, it does not block the host.
 std::shared_ptr<Communicator> make_nccl_communicator(const NcclOptions& options);
 
 }  // namespace fsdp

@@ -4,11 +4,14 @@
 
 namespace fsdp {
 
-bool has_nccl() { return false; }
+bool has_nccl() {
+  return false;
+}
 
 std::shared_ptr<Communicator> make_nccl_communicator(const NcclOptions&) {
   throw RuntimeError(
-      "This build of fsdp_cuda has no NCCL: configure with a CUDA toolkit and with NCCL's headers (the wheel nvidia-nccl) "
+      "This build of fsdp_cuda has no NCCL: configure with a CUDA toolkit and with NCCL's headers (the wheel "
+      "nvidia-nccl) "
       "present.");
 }
 
