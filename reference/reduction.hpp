@@ -23,7 +23,7 @@ at::Tensor sum_over_ranks(const std::vector<at::Tensor>& buffers, Order order);
 std::int64_t ring_chunk_numel(std::int64_t numel, std::int64_t element_size, std::int64_t ranks);
 
 // The part of a divisor that is divided away before the sum, to keep fp16 in range: start at 1 and double while it divides
-// `divisor` and divisor / p > p. 2 -> 1, 3 -> 1, 4 -> 2, 6 -> 2, 8 -> 2 … see the test for the table.
+// `divisor` and divisor / p > p. 1 -> 1, 2 -> 2, 3 -> 2, 4 -> 2, 6 -> 4, 8 -> 4, 16 -> 4, 32 -> 8.
 double predivide_factor(double divisor);
 
 // In place; a factor of 1 or less does nothing, as in PyTorch.
