@@ -49,7 +49,9 @@ TEST(ReduceRuleTest, Plan) {
     EXPECT_EQ(plan.reduce_scatter.op, row.scatter) << i;
     EXPECT_EQ(plan.all_reduce.op, row.reduce) << i;
     EXPECT_EQ(plan.post_divide, row.post) << i;
-    if (row.scatter == premul) EXPECT_EQ(plan.reduce_scatter.factor, 1 / *row.factor) << i;
+    if (row.scatter == premul) {
+      EXPECT_EQ(plan.reduce_scatter.factor, 1 / *row.factor) << i;
+    }
   }
 }
 
