@@ -90,9 +90,7 @@ TEST_P(Sharding, UnevenShortAndEmptyShards) {
 
 TEST_P(Sharding, OnOtherDimensions) {
   run_ranks(GetParam(), [](const Rank& rank) {
-    for (const ReshardAfterForward& reshard :
-         {ReshardAfterForward(true), ReshardAfterForward(rank.world / 2 * 1)}) {
-      if (std::holds_alternative<int64_t>(reshard) && std::get<int64_t>(reshard) < 2) continue;
+    for (const int64_t ranks : {rank.world, std::max<int64_t>(rank.world / 2, 1)}) {
       Linear layer(8, 5), reference(8, 5);
       initialize(*layer);
       initialize(*reference);
@@ -100,7 +98,7 @@ TEST_P(Sharding, OnOtherDimensions) {
         return parameter.dim() == 2 ? std::optional<int64_t>(1) : std::nullopt;
       };
       fully_shard(layer,
-                  {.mesh = rank.mesh(), .reshard_after_forward = reshard, .shard_placement_fn = placement});
+                  {.mesh = rank.mesh(), .reshard_after_forward = ranks, .shard_placement_fn = placement});
       EXPECT_EQ(layer->weight.size(1), 8 / rank.world);
       EXPECT_TRUE(layer->weight.is_contiguous());
       const auto input = values({3, 8}, 7);
