@@ -244,12 +244,16 @@ void FullyShardOperations::load_state_dict(sdk::Model& model, const sdk::StateDi
     for (const sdk::Exposed& item : state.items) full.emplace_back(item.name, item.value);
     return fsdp::load_full_state_dict(*model.module, full);
   }
-  fsdp::ShardedStateDict shards =
-      fsdp::sharded_state_dict(*model.module);  // layouts are the model's, values the saved ones
-  for (auto& [name, shard] : shards) {
-    for (const sdk::Exposed& item : state.items) {
-      if (item.name == name) shard.local = item.value;
+  // Places are the model's, names and values the saved ones: the library itself finds what is missing or
+  // unknown.
+  const fsdp::ShardedStateDict places = fsdp::sharded_state_dict(*model.module);
+  fsdp::ShardedStateDict shards;
+  for (const sdk::Exposed& item : state.items) {
+    fsdp::ShardedTensor shard{item.value, {}, nullptr};
+    for (const auto& [name, place] : places) {
+      if (name == item.name) shard = {item.value, place.layout, place.group};
     }
+    shards.emplace_back(item.name, std::move(shard));
   }
   fsdp::load_sharded_state_dict(*model.module, shards);
 }

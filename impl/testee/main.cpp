@@ -30,8 +30,12 @@ int main(int argc, char** argv) {
   fsdp_cts::testee::Settings settings;
   std::string mutant;
   bool list_mutants = false;
-  app.add_option("--backend", settings.backend, "gloo")
-      ->check(CLI::IsMember({"gloo"}))
+  std::string device = "cpu";
+  app.add_option("--backend", settings.backend, "of the process group")
+      ->check(CLI::IsMember({"gloo", "nccl"}))
+      ->capture_default_str();
+  app.add_option("--device", device, "where models and data live")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   app.add_option("--mutant", mutant, "act as this faulty implementation");
   app.add_flag("--list-mutants", list_mutants,
@@ -40,6 +44,11 @@ int main(int argc, char** argv) {
   if (list_mutants) {
     std::cout << mutants_as_json().dump(1) << '\n';
     return 0;
+  }
+  if (settings.backend != "gloo" || device != "cpu") {
+    std::cerr << "fsdp_testee: this program links the CPU part of the library only; found --backend "
+              << settings.backend << " --device " << device << ", expected gloo and cpu\n";
+    return 2;
   }
   try {
     if (!mutant.empty()) {

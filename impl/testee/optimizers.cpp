@@ -106,8 +106,6 @@ class Adam : public sdk::Optimizer {
       for (const sdk::OptimizerParameter& parameter : group.parameters) {
         const fsdp::optim::AdamState* state = adam_.state(parameter.tensor);
         if (state == nullptr) continue;
-        states.push_back(
-            {parameter.name, "step", at::full({}, static_cast<double>(state->step), at::kFloat)});
         states.push_back({parameter.name, "exp_avg", state->exp_avg});
         states.push_back({parameter.name, "exp_avg_sq", state->exp_avg_sq});
       }
