@@ -68,7 +68,7 @@ std::vector<at::Tensor> full_values(const torch::nn::Module& module, bool gradie
   for (const auto& entry : named_parameters(module)) {
     const auto tensor = gradients ? entry.parameter.grad() : entry.parameter.detach();
     if (!tensor.defined() || !entry.layout) {
-      result.push_back(tensor);
+      result.push_back(tensor.defined() ? tensor.clone() : tensor);
     } else {
       result.push_back(ShardedTensor{tensor, *entry.layout, entry.group}.full_tensor());
     }
