@@ -17,7 +17,7 @@ Mutant input_not_cast() {
           Group::mixed_precision,
           "Inputs reach a module as they are, not in its param_dtype.",
           "fail",
-          "error",
+          "exception",
           "a layer gets an fp32 input for its low-precision weight",
           seams_with<&fsdp::Seams::cast, InputNotCast>};
 }

@@ -18,8 +18,8 @@ Mutant never_frees() {
           Group::resharding,
           "A unit that was gathered once stays unsharded for ever.",
           "fail",
-          "layout",
-          "after a step every rank still holds whole parameters",
+          "gradient_none",
+          "what the module exposes after backward is the unsharded parameter, which has no gradient",
           seams_with<&fsdp::Seams::reshard, NeverFrees>};
 }
 

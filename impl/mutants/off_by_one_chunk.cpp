@@ -17,7 +17,7 @@ class OffByOneChunk : public fsdp::ShardRule {
 
 Mutant off_by_one_chunk() {
   return {"off_by_one_chunk", Group::sharding,      "Every rank's rows begin one row too late.",   "fail",
-          "layout",           "nobody holds row 0", seams_with<&fsdp::Seams::shard, OffByOneChunk>};
+          "shard_missing",    "nobody holds row 0", seams_with<&fsdp::Seams::shard, OffByOneChunk>};
 }
 
 }  // namespace fsdp_cts::mutants

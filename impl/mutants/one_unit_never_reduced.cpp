@@ -17,8 +17,8 @@ Mutant one_unit_never_reduced() {
           Group::reduction,
           "The last unit of the backward, the first of the model, is never reduced.",
           "fail",
-          "collective_count",
-          "one reduce-scatter less than there are units",
+          "none",
+          "the first unit has no gradient after backward, and one reduce-scatter is missing",
           seams_with<&fsdp::Seams::reduce, OneUnitNeverReduced>};
 }
 

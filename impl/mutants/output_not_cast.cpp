@@ -17,7 +17,7 @@ Mutant output_not_cast() {
           Group::mixed_precision,
           "output_dtype is ignored.",
           "fail",
-          "error",
+          "exception",
           "the module after the one with output_dtype gets an input of another dtype than its weight",
           seams_with<&fsdp::Seams::cast, OutputNotCast>};
 }

@@ -70,8 +70,8 @@ Mutant per_parameter_collectives() {
           Group::volume_and_order,
           "Every parameter of a unit is gathered by a collective of its own.",
           "fail",
-          "collective_count",
-          "as many gathers as parameters, not as units",
+          "collective_in_numel",
+          "a gather carries the shard of one parameter and not of its unit",
           per_parameter_seams};
 }
 

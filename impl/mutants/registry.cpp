@@ -4,7 +4,8 @@
 
 #define FSDP_CTS_MUTANTS(X)                                                                                 \
   X(sum_for_mean)                                                                                           \
-  X(divides_twice) X(rank_dependent_scale) X(one_unit_never_reduced) X(off_by_one_chunk) X(floor_for_ceil)  \
+  X(divides_twice)                                                                                          \
+  X(rank_dependent_scale) X(one_unit_never_reduced) X(off_by_one_chunk) X(floor_for_ceil)                   \
       X(shard_order_reversed) X(stale_gather) X(missing_regather) X(wrong_gather_dtype) X(partial_copy_out) \
           X(reshard_after_forward_ignored) X(never_frees) X(extra_gather) X(all_reduce_for_reduce_scatter)  \
               X(per_parameter_collectives) X(no_sync_ignored) X(reduces_in_param_dtype)                     \

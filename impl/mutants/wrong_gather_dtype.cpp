@@ -17,7 +17,7 @@ Mutant wrong_gather_dtype() {
           Group::gather,
           "Parameters are gathered, and computed with, in their original dtype.",
           "fail",
-          "error",
+          "exception",
           "the first layer gets an input of another dtype than its weight",
           seams_with<&fsdp::Seams::cast, WrongGatherDtype>};
 }
