@@ -1,4 +1,5 @@
 # Fails when a test named in LIST is not registered with ctest. A line is an exact test name, or `prefix* >= N`.
+cmake_policy(VERSION 3.25)
 execute_process(COMMAND ${CTEST} --test-dir ${BUILD} --show-only=json-v1 OUTPUT_VARIABLE shown RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
   message(FATAL_ERROR "ctest could not list the tests of ${BUILD}")
