@@ -12,8 +12,7 @@ const std::vector<std::string> phases = {"construction", "lazy_init", "forward",
 
 std::vector<ExpectationKind> make_kinds() {
   // Everything that `observe` knows may be compared.
-  static const Rule& observed = *find_field(find_verb("observe")->arguments, "what")->rule.each;
-  static const Rule observed_names{.types = types::list, .each = &observed};
+  static const Rule& observed_names = find_field(find_verb("observe")->arguments, "what")->rule;
   static const Rule pair{.types = types::list, .each = &rules::name, .length = 2};
   static const Rule truth{.types = types::string, .words = {"reference", "golden"}};
   static const Fields bounds = {{"rtol", rules::number, true}, {"atol", rules::number, true}};
@@ -40,7 +39,10 @@ std::vector<ExpectationKind> make_kinds() {
       {"equal",
        "",
        {what,
-        {"to", {.types = types::list, .each = &truth}, false, Json::array({"reference", "golden"})},
+        {"to",
+         {.types = types::list | types::string, .words = truth.words, .each = &truth},
+         false,
+         Json::array({"reference", "golden"})},
         {"tolerance", tolerance, false, {}, "default: exact in the exact lane, upstream elsewhere"},
         {"check_dtype", rules::boolean, false, true},
         {"order_sensitive", rules::boolean, false, false}},

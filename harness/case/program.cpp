@@ -212,9 +212,7 @@ void check_written_program(const DataTree& program, Mistakes& mistakes) {
       continue;
     }
     const Verb& verb = *find_verb(name);
-    DataTree arguments = expand_main(*step.find(name), verb.main);
-    for (const Field& field : verb.arguments)
-      if (field.rule.types == types::list) as_list(arguments, field.name);
+    const DataTree arguments = expand_main(*step.find(name), verb.main);
     check_fields(arguments, verb.arguments, name, Stage::written, mistakes);
     check_fields(step, step_modifiers(), "a step", Stage::written, mistakes, {name, "when"});
   }

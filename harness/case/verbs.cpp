@@ -46,7 +46,9 @@ Rule observed_rule() {
                                    "optimizer_state", "trace", "recorded", "seen_parameters", "units",
                                    "counters", "training_state", "warnings", "identity", "devices", "memory"},
                          .prefixes = {"register:", "state_dict:"}};
-  return {.types = types::list, .each = &what};
+  // One name is a list of one.
+  return {
+      .types = types::list | types::string, .words = what.words, .prefixes = what.prefixes, .each = &what};
 }
 
 std::vector<Verb> make_verbs() {

@@ -38,7 +38,8 @@ TEST(Axes, FirstAxisOutermostWorldInnermost) {
 }
 
 TEST(Axes, BundlesNameTheirVariables) {
-  std::string text = with_line(6, "  flag: [true]\n  size: {small: {width: 3}, big: {width: \"${world * 4}\"}}");
+  std::string text =
+      with_line(6, "  flag: [true]\n  size: {small: {width: 3}, big: {width: \"${world * 4}\"}}");
   text.replace(text.find("dim: 4"), 6, "dim: ${width}");
   const auto cases = cases_of(text);
   EXPECT_THAT(ids(cases), ElementsAre("[flag=true,size=small,world=2]", "[flag=true,size=big,world=2]"));
