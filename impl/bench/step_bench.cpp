@@ -142,14 +142,14 @@ void serve() {
   if (store == nullptr)
     throw std::runtime_error(
         "set RANK, WORLD_SIZE and FSDP_BENCH_RENDEZVOUS (a fresh path that all ranks see); see ci/bench");
-  const fsdp::GlooOptions options = fsdp::gloo_options_from_environment(store);
-  const std::shared_ptr<fsdp::Communicator> world = fsdp::make_gloo_communicator(options);
+  const fsdp::Rendezvous rendezvous = fsdp::rendezvous_from_environment(store);
+  const std::shared_ptr<fsdp::Communicator> world = fsdp::make_gloo_communicator(rendezvous);
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Variant>> variants;
   for (std::string line; std::getline(std::cin, line);) {
     const nlohmann::json request = nlohmann::json::parse(line);
     const std::string model = request.at("model"), what = request.at("what");
     std::unique_ptr<Variant>& variant = variants[{model, what}];
-    if (!variant) variant = make_variant(model, what, static_cast<int>(options.rank), world);
+    if (!variant) variant = make_variant(model, what, static_cast<int>(rendezvous.rank), world);
     std::cout << answer(*variant, request.at("steps")).dump() << std::endl;
   }
 }

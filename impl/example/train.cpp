@@ -58,9 +58,9 @@ void descend(const std::vector<at::Tensor>& parameters) {
   }
 }
 
-int train(const fsdp::GlooOptions& options) {
+int train(const fsdp::Rendezvous& rendezvous) {
   at::set_num_threads(1);
-  const auto world = fsdp::make_gloo_communicator(options);
+  const auto world = fsdp::make_gloo_communicator(rendezvous);
   Net net, unsharded;
   {
     const at::NoGradGuard no_grad;
@@ -75,34 +75,34 @@ int train(const fsdp::GlooOptions& options) {
   fsdp::fully_shard(net, sharding);
 
   for (int step = 0; step < kSteps; ++step) {
-    auto loss = loss_of(net, options.rank, step);
+    auto loss = loss_of(net, rendezvous.rank, step);
     loss.backward();
     descend(net->parameters());
 
     at::Tensor own_loss;
-    for (int64_t rank = 0; rank < options.world_size; ++rank) {
+    for (int64_t rank = 0; rank < rendezvous.world_size; ++rank) {
       const auto other = loss_of(unsharded, rank, step);
-      (other / options.world_size).backward();
-      if (rank == options.rank) own_loss = other.detach();
+      (other / rendezvous.world_size).backward();
+      if (rank == rendezvous.rank) own_loss = other.detach();
     }
     descend(unsharded->parameters());
-    if (options.rank == 0 && step % 5 == 4) {
+    if (rendezvous.rank == 0 && step % 5 == 4) {
       std::printf("step %2d  loss %.6f  unsharded %.6f\n", step + 1, loss.item<double>(),
                   own_loss.item<double>());
     }
     if (!at::allclose(loss.detach(), own_loss, 1e-4, 1e-6)) {
-      std::fprintf(stderr, "rank %ld: the losses of step %d differ\n", static_cast<long>(options.rank),
+      std::fprintf(stderr, "rank %ld: the losses of step %d differ\n", static_cast<long>(rendezvous.rank),
                    step + 1);
       return 1;
     }
   }
   for (const auto& [name, value] : fsdp::full_state_dict(*net)) {
     if (!at::allclose(value, unsharded->named_parameters()[name].detach(), 1e-4, 1e-6)) {
-      std::fprintf(stderr, "rank %ld: %s differs\n", static_cast<long>(options.rank), name.c_str());
+      std::fprintf(stderr, "rank %ld: %s differs\n", static_cast<long>(rendezvous.rank), name.c_str());
       return 1;
     }
   }
-  if (options.rank == 0) std::puts("sharded and unsharded training agree");
+  if (rendezvous.rank == 0) std::puts("sharded and unsharded training agree");
   return 0;
 }
 
@@ -117,11 +117,11 @@ int start_ranks(int64_t world_size) {
   for (int64_t rank = 0; rank < world_size; ++rank) {
     const auto pid = fork();
     if (pid == 0) {
-      fsdp::GlooOptions options;
-      options.rank = rank;
-      options.world_size = world_size;
-      options.file_store = folder + "/store";
-      const auto status = train(options);
+      fsdp::Rendezvous rendezvous;
+      rendezvous.rank = rank;
+      rendezvous.world_size = world_size;
+      rendezvous.file_store = folder + "/store";
+      const auto status = train(rendezvous);
       std::fflush(nullptr);
       std::_Exit(status);
     }
@@ -141,7 +141,7 @@ int start_ranks(int64_t world_size) {
 
 int main() {
   try {
-    return std::getenv("RANK") ? train(fsdp::gloo_options_from_environment()) : start_ranks(2);
+    return std::getenv("RANK") ? train(fsdp::rendezvous_from_environment()) : start_ranks(2);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -40,17 +40,17 @@ class Validation {
   explicit Validation(const torch::nn::Module& module) : module_name_(module.name()) {}
 
   template <class Value>
-  std::map<std::string, const Value*> match(const ShardedStateDict& own,
-                                            const std::vector<std::pair<std::string, Value>>& given) {
-    std::map<std::string, const Value*> by_name;
+  std::map<std::string, const Value*> by_name(const ShardedStateDict& own,
+                                              const std::vector<std::pair<std::string, Value>>& given) {
+    std::map<std::string, const Value*> found;
     std::vector<std::string> missing, unexpected;
     for (const auto& [name, value] : given) {
-      if (!by_name.emplace(name, &value).second) faults_ += "\n\tKey given twice: '" + name + "'.";
+      if (!found.emplace(name, &value).second) faults_ += "\n\tKey given twice: '" + name + "'.";
     }
     std::set<std::string> known;
     for (const auto& [name, value] : own) {
       known.insert(name);
-      if (!by_name.contains(name)) missing.push_back(name);
+      if (!found.contains(name)) missing.push_back(name);
     }
     for (const auto& [name, value] : given) {
       if (!known.contains(name)) unexpected.push_back(name);
@@ -58,7 +58,7 @@ class Validation {
     if (!missing.empty()) faults_ += "\n\tMissing key(s) in state_dict: " + python_list(missing) + ".";
     if (!unexpected.empty())
       faults_ += "\n\tUnexpected key(s) in state_dict: " + python_list(unexpected) + ".";
-    return by_name;
+    return found;
   }
 
   void same_shape(const std::string& name, at::IntArrayRef given, at::IntArrayRef expected) {
@@ -91,6 +91,26 @@ class Validation {
   std::string faults_;
 };
 
+/// Every entry of the module with what was given for it, after `compare` has seen each pair. Throws
+/// RuntimeError with all faults.
+template <class Value, class Compare>
+std::vector<std::pair<ShardedTensor, const Value*>> matched(
+    const torch::nn::Module& module, const std::vector<std::pair<std::string, Value>>& state,
+    Compare compare) {
+  const auto own = sharded_entries(module);
+  Validation validation(module);
+  const auto given = validation.by_name(own, state);
+  std::vector<std::pair<ShardedTensor, const Value*>> pairs;
+  for (const auto& [name, entry] : own) {
+    const auto value = given.find(name);
+    if (value == given.end()) continue;
+    compare(validation, name, entry, *value->second);
+    pairs.emplace_back(entry, value->second);
+  }
+  validation.finish();
+  return pairs;
+}
+
 }  // namespace
 
 ShardedStateDict sharded_state_dict(const torch::nn::Module& module) {
@@ -104,39 +124,29 @@ StateDict full_state_dict(const torch::nn::Module& module) {
 }
 
 void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& state) {
-  const auto own = sharded_entries(module);
-  Validation validation(module);
-  const auto given = validation.match(own, state);
-  for (const auto& [name, entry] : own) {
-    const auto value = given.find(name);
-    if (value == given.end()) continue;
-    const auto& from = *value->second;
+  const auto compare = [](Validation& validation, const std::string& name, const ShardedTensor& entry,
+                          const ShardedTensor& from) {
     validation.same_shape(name, from.layout.global_shape, entry.layout.global_shape);
     validation.same_layout(name, from.layout, entry.layout);
     validation.same_shape(name + " (shard)", from.local.sizes(), entry.local.sizes());
     validation.same_dtype(name, from.local.scalar_type(), entry.local.scalar_type());
-  }
-  validation.finish();
+  };
+  const auto pairs = matched(module, state, compare);
   const at::NoGradGuard no_grad;
-  for (const auto& [name, entry] : own) entry.local.copy_(given.at(name)->local);
+  for (const auto& [entry, from] : pairs) entry.local.copy_(from->local);
 }
 
 void load_full_state_dict(torch::nn::Module& module, const StateDict& state) {
-  const auto own = sharded_entries(module);
-  Validation validation(module);
-  const auto given = validation.match(own, state);
-  for (const auto& [name, entry] : own) {
-    const auto value = given.find(name);
-    if (value == given.end()) continue;
-    validation.same_shape(name, value->second->sizes(), entry.layout.global_shape);
-    validation.same_dtype(name, value->second->scalar_type(), entry.local.scalar_type());
-  }
-  validation.finish();
+  const auto compare = [](Validation& validation, const std::string& name, const ShardedTensor& entry,
+                          const at::Tensor& whole) {
+    validation.same_shape(name, whole.sizes(), entry.layout.global_shape);
+    validation.same_dtype(name, whole.scalar_type(), entry.local.scalar_type());
+  };
+  const auto pairs = matched(module, state, compare);
   const at::NoGradGuard no_grad;
-  for (const auto& [name, entry] : own) {
-    const auto& whole = *given.at(name);
+  for (const auto& [entry, whole] : pairs) {
     const auto& layout = entry.layout;
-    entry.local.copy_(entry.group ? whole.narrow(layout.dim, layout.start, layout.length) : whole);
+    entry.local.copy_(entry.group ? whole->narrow(layout.dim, layout.start, layout.length) : *whole);
   }
 }
 

@@ -115,8 +115,8 @@ std::optional<std::string> FullyShardOperations::unsupported(const sdk::Case& a_
 void FullyShardOperations::rendezvous(const sdk::Case&) {
   if (world_) return;
   const char* store = std::getenv("FSDP_CTS_RENDEZVOUS");
-  const fsdp::GlooOptions options = fsdp::gloo_options_from_environment(store == nullptr ? "" : store);
-  world_ = fsdp::recording(fsdp::make_gloo_communicator(options), trace_);
+  const fsdp::Rendezvous rendezvous = fsdp::rendezvous_from_environment(store == nullptr ? "" : store);
+  world_ = fsdp::recording(fsdp::make_gloo_communicator(rendezvous), trace_);
   fsdp::set_default_communicator(world_);
 }
 

@@ -26,12 +26,12 @@ constexpr auto kDeadline = std::chrono::seconds(60);
   int status = 0;
   try {
     at::set_num_threads(1);
-    GlooOptions options;
-    options.rank = rank;
-    options.world_size = world;
-    options.file_store = store;
-    options.timeout = kDeadline;
-    const auto plain = make_gloo_communicator(options);
+    Rendezvous rendezvous;
+    rendezvous.rank = rank;
+    rendezvous.world_size = world;
+    rendezvous.file_store = store;
+    rendezvous.timeout = kDeadline;
+    const auto plain = make_gloo_communicator(rendezvous);
     // A body without communication may end before its peers have connected to this rank.
     plain->all_reduce(at::zeros({1}), {}, {})->wait();
     const auto trace = std::make_shared<Trace>();

@@ -4,17 +4,13 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <functional>
-#include <map>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
 #include "fsdp/comm/local_reduction.hpp"
+#include "fsdp/comm/store_group.hpp"
 #include "fsdp/errors.hpp"
 
 namespace fsdp {
@@ -53,29 +49,19 @@ void refuse_premul_sum(const Reduction& reduction) {
 
 /// Every collective is a direct exchange of messages between each two ranks: unlike Gloo's own collectives it
 /// needs neither a worker thread nor a staging copy, and adding up stays with us, in rank order.
-class GlooCommunicator : public Communicator, public std::enable_shared_from_this<GlooCommunicator> {
+class GlooCommunicator : public StoreGroup {
  public:
-  GlooCommunicator(c10::intrusive_ptr<c10d::Store> store, int64_t world_rank, std::vector<int64_t> ranks,
-                   std::chrono::milliseconds timeout)
-      : store_(std::move(store)), world_rank_(world_rank), ranks_(std::move(ranks)), timeout_(timeout) {
-    const auto own = std::find(ranks_.begin(), ranks_.end(), world_rank);
-    if (own == ranks_.end()) throw ValueError("A group of ranks can only be made by its members.");
-    rank_ = own - ranks_.begin();
+  explicit GlooCommunicator(GroupMembers members) : StoreGroup(std::move(members)) {
     if (size() == 1) return;  // nobody to talk to
-    auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+    auto options = c10d::ProcessGroupGloo::Options::create(this->members().timeout);
     const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
     options->devices.push_back(interface ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
                                          : c10d::ProcessGroupGloo::createDefaultDevice());
     options->threads = 1;
-    std::string name = "fsdp";
-    for (const auto rank : ranks_) name.append("/").append(std::to_string(rank));
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store_),
-                                                         static_cast<int>(rank_), static_cast<int>(size()),
-                                                         options);
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(members_store(), static_cast<int>(rank()),
+                                                         static_cast<int>(size()), options);
   }
 
-  int64_t rank() const override { return rank_; }
-  const std::vector<int64_t>& ranks() const override { return ranks_; }
   at::Device device() const override { return at::kCPU; }
 
   WorkPtr all_gather(at::Tensor out, at::Tensor in, const CallSite&) override {
@@ -108,23 +94,20 @@ class GlooCommunicator : public Communicator, public std::enable_shared_from_thi
     const auto tag = next_tag();
     Transfers transfers;
     for (int64_t peer = 0; peer < size(); ++peer) {
-      if (rank_ == root && peer != root) transfers.push_back(send(tensor, peer, tag));
+      if (rank() == root && peer != root) transfers.push_back(send(tensor, peer, tag));
     }
-    if (rank_ != root) transfers.push_back(receive(tensor, root, tag));
+    if (rank() != root) transfers.push_back(receive(tensor, root, tag));
     return std::make_unique<ExchangeWork>(std::move(transfers), nullptr);
   }
 
-  std::shared_ptr<Communicator> subgroup(const std::vector<int64_t>& ranks) override {
-    if (ranks == ranks_) return shared_from_this();
-    auto& group = subgroups_[ranks];
-    if (!group) group = std::make_shared<GlooCommunicator>(store_, world_rank_, ranks, timeout_);
-    return group;
+ private:
+  std::shared_ptr<Communicator> make_subgroup(GroupMembers members) const override {
+    return std::make_shared<GlooCommunicator>(std::move(members));
   }
 
- private:
   WorkPtr all_gather(int tag, const at::Tensor& out, const at::Tensor& in) {
     const auto numel = in.numel();
-    const auto own = out.narrow(0, rank_ * numel, numel);
+    const auto own = out.narrow(0, rank() * numel, numel);
     if (own.const_data_ptr() != in.const_data_ptr()) own.copy_(in);
     return exchange(
         tag, [&](int64_t) { return own; }, [&](int64_t peer) { return out.narrow(0, peer * numel, numel); },
@@ -134,7 +117,7 @@ class GlooCommunicator : public Communicator, public std::enable_shared_from_thi
   WorkPtr reduce_scatter(int tag, const at::Tensor& out, const at::Tensor& in, const Reduction& reduction) {
     const auto numel = out.numel();
     const auto received = at::empty({(size() - 1) * numel}, in.options());
-    const auto place = [received, numel, own = rank_](int64_t peer) {
+    const auto place = [received, numel, own = rank()](int64_t peer) {
       return received.narrow(0, (peer < own ? peer : peer - 1) * numel, numel);
     };
     return exchange(
@@ -142,7 +125,7 @@ class GlooCommunicator : public Communicator, public std::enable_shared_from_thi
         [=, this] {
           std::vector<at::Tensor> addends;
           for (int64_t r = 0; r < size(); ++r)
-            addends.push_back(r == rank_ ? in.narrow(0, r * numel, numel) : place(r));
+            addends.push_back(r == rank() ? in.narrow(0, r * numel, numel) : place(r));
           reduce_in_rank_order(out, addends, reduction);
         });
   }
@@ -151,13 +134,13 @@ class GlooCommunicator : public Communicator, public std::enable_shared_from_thi
   template <class From, class Into>
   WorkPtr exchange(int tag, From from, Into into, std::function<void()> finish) {
     Transfers transfers;
-    const bool nothing_to_say = from(rank_).numel() == 0;  // on every rank alike
+    const bool nothing_to_say = from(rank()).numel() == 0;  // on every rank alike
     for (int64_t step = 1; step < size() && !nothing_to_say; ++step) {
-      const auto peer = (rank_ + size() - step) % size();
+      const auto peer = (rank() + size() - step) % size();
       transfers.push_back(receive(into(peer), peer, tag));
     }
     for (int64_t step = 1; step < size() && !nothing_to_say; ++step) {
-      const auto peer = (rank_ + step) % size();
+      const auto peer = (rank() + step) % size();
       transfers.push_back(send(from(peer), peer, tag));
     }
     return std::make_unique<ExchangeWork>(std::move(transfers), std::move(finish));
@@ -173,52 +156,14 @@ class GlooCommunicator : public Communicator, public std::enable_shared_from_thi
   }
   int next_tag() { return tag_ = (tag_ + 1) & 0x3fffffff; }
 
-  c10::intrusive_ptr<c10d::Store> store_;
-  int64_t world_rank_;
-  std::vector<int64_t> ranks_;
-  std::chrono::milliseconds timeout_;
-  int64_t rank_ = 0;
   int tag_ = 0;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
-  std::map<std::vector<int64_t>, std::shared_ptr<Communicator>> subgroups_;
 };
-
-std::string required_variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (!value) throw ValueError(std::string("environment variable ") + name + " expected, but not set");
-  return value;
-}
 
 }  // namespace
 
-std::shared_ptr<Communicator> make_gloo_communicator(const GlooOptions& options) {
-  c10::intrusive_ptr<c10d::Store> store;
-  if (options.world_size > 1 && !options.file_store.empty()) {
-    store = c10::make_intrusive<c10d::FileStore>(options.file_store, static_cast<int>(options.world_size));
-  } else if (options.world_size > 1) {
-    c10d::TCPStoreOptions tcp;
-    tcp.port = options.port;
-    tcp.isServer = options.rank == 0;
-    tcp.numWorkers = static_cast<size_t>(options.world_size);
-    tcp.timeout = options.timeout;
-    store = c10::make_intrusive<c10d::TCPStore>(options.host, tcp);
-  }
-  if (store) store->setTimeout(options.timeout);
-  std::vector<int64_t> ranks(static_cast<size_t>(options.world_size));
-  for (size_t r = 0; r < ranks.size(); ++r) ranks[r] = static_cast<int64_t>(r);
-  return std::make_shared<GlooCommunicator>(store, options.rank, ranks, options.timeout);
-}
-
-GlooOptions gloo_options_from_environment(const std::string& file_store) {
-  GlooOptions options;
-  options.rank = std::stoll(required_variable("RANK"));
-  options.world_size = std::stoll(required_variable("WORLD_SIZE"));
-  options.file_store = file_store;
-  if (file_store.empty()) {
-    options.host = required_variable("MASTER_ADDR");
-    options.port = static_cast<uint16_t>(std::stoul(required_variable("MASTER_PORT")));
-  }
-  return options;
+std::shared_ptr<Communicator> make_gloo_communicator(const Rendezvous& rendezvous) {
+  return std::make_shared<GlooCommunicator>(all_members(rendezvous));
 }
 
 }  // namespace fsdp

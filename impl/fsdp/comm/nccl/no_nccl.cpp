@@ -1,4 +1,4 @@
-// Stands in for nccl_communicator.cpp where the CUDA toolkit or NCCL is missing.
+// What programs without fsdp_cuda link in its place.
 #include "fsdp/comm/nccl/nccl_communicator.hpp"
 #include "fsdp/errors.hpp"
 
@@ -8,11 +8,10 @@ bool has_nccl() {
   return false;
 }
 
-std::shared_ptr<Communicator> make_nccl_communicator(const NcclOptions&) {
+std::shared_ptr<Communicator> make_nccl_communicator(const Rendezvous&, int64_t) {
   throw RuntimeError(
-      "This build of fsdp_cuda has no NCCL: configure with a CUDA toolkit and with NCCL's headers (the wheel "
-      "nvidia-nccl) "
-      "present.");
+      "NCCL was asked for, but this program has none: link fsdp_cuda, configured with a CUDA toolkit and "
+      "NCCL's headers (the wheel nvidia-nccl-cu13) present.");
 }
 
 }  // namespace fsdp
