@@ -1,0 +1,114 @@
+#pragma once
+// Decisions that an implementation of FSDP1 can get wrong, each behind a small class whose methods *are* the
+// correct rule; see fsdp/seams.hpp for the idea. Handed in through FSDPOptions::seams.
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "fsdp/comm/communicator.hpp"
+#include "fsdp/flat/api.hpp"
+
+namespace fsdp::flat {
+
+/// Which unit a rule is asked about.
+struct UnitContext {
+  std::string name;  ///< from the root, once lazily initialised
+  ShardingStrategy strategy = ShardingStrategy::full_shard;
+  int64_t rank = 0;      ///< in the shard group
+  int64_t ranks = 1;     ///< of the shard group
+  int64_t replicas = 1;  ///< of the hybrid strategies
+  bool is_root = false;
+  bool is_composable = false;
+};
+
+/// How parameters lie in the flat parameter. In elements.
+class LayoutRule {
+ public:
+  virtual ~LayoutRule() = default;
+  /// Parameters start at multiples of this. 16 bytes of the compute dtype with use_orig_params, else 1.
+  virtual int64_t alignment(bool use_orig_params, at::ScalarType compute_dtype) const;
+  /// What fills the gaps: 42 with use_orig_params, else 0.
+  virtual double filler(bool use_orig_params) const;
+  /// Elements of every rank's shard: ceil(numel / ranks).
+  virtual int64_t shard_numel(int64_t unsharded_numel, int64_t ranks) const;
+};
+
+class CastRule {
+ public:
+  virtual ~CastRule() = default;
+  virtual at::ScalarType compute_dtype(const MixedPrecision& policy, at::ScalarType original) const;
+  virtual at::ScalarType reduce_dtype(const MixedPrecision& policy, at::ScalarType original) const;
+  /// Whether a unit casts its inputs as a root does: the root itself and, in the composable form, every unit.
+  virtual bool casts_as_root(const UnitContext& unit, const MixedPrecision& policy) const;
+  /// Whether a unit with parameters casts its inputs.
+  virtual bool casts_inputs(const UnitContext& unit, const MixedPrecision& policy) const;
+  virtual at::Tensor input(const at::Tensor& tensor, at::ScalarType dtype) const;
+};
+
+struct Division {
+  double before = 1.0;
+  double after = 1.0;
+};
+
+/// How gradients become a mean over the ranks: divide, sum, divide.
+class ReduceRule {
+ public:
+  virtual ~ReduceRule() = default;
+  /// `before` is the smallest power of two f with f >= ranks / f, as long as f divides the number of ranks.
+  virtual Division division(int64_t ranks) const;
+  /// Whether this backward reduces, given that it is (not) inside no_sync.
+  virtual bool reduces(const UnitContext& unit, bool sync_gradients) const;
+  /// A new shard of the gradient joins an earlier one.
+  virtual void accumulate(at::Tensor& accumulated, const at::Tensor& gradient) const;
+};
+
+/// What happens to unsharded parameters when a pass is over.
+class ReshardRule {
+ public:
+  virtual ~ReshardRule() = default;
+  virtual bool frees_after_forward(const UnitContext& unit) const;
+  virtual bool frees_after_backward(const UnitContext& unit, bool sync_gradients) const;
+  /// Whether parameters stay whole to the eye between forward and backward.
+  virtual bool keeps_views_after_forward(const UnitContext& unit) const;
+  virtual void free(const UnitContext& unit, const at::Tensor& unsharded) const;
+};
+
+/// Which unit is gathered ahead, as index into the order in which forwards ended (backward) or, in the first
+/// iteration, began (forward).
+class PrefetchRule {
+ public:
+  virtual ~PrefetchRule() = default;
+  virtual std::optional<int64_t> in_backward(const UnitContext& unit, int64_t post_forward_index) const;
+  virtual std::optional<int64_t> in_forward(const UnitContext& unit, int64_t pre_forward_index) const;
+};
+
+/// How changes that users made to parameters and gradients get back into the flat parameter.
+class WritebackRule {
+ public:
+  virtual ~WritebackRule() = default;
+  virtual bool checks(const UnitContext& unit, bool skip_writeback_check) const;
+  virtual void write(const at::Tensor& destination, const at::Tensor& source) const;
+};
+
+/// A member left empty stands for the correct rule.
+struct Seams {
+  std::shared_ptr<const LayoutRule> layout = nullptr;
+  std::shared_ptr<const CastRule> cast = nullptr;
+  std::shared_ptr<const ReduceRule> reduce = nullptr;
+  std::shared_ptr<const ReshardRule> reshard = nullptr;
+  std::shared_ptr<const PrefetchRule> prefetch = nullptr;
+  std::shared_ptr<const WritebackRule> writeback = nullptr;
+  /// Wraps the shard group and the replicate group of every unit.
+  std::function<std::shared_ptr<Communicator>(std::shared_ptr<Communicator>)> communicator = nullptr;
+  /// Called before a unit frees its unsharded parameters in forward, and before it reduces gradients.
+  std::function<void(const UnitContext&)> before_free = nullptr;
+  std::function<void(const UnitContext&)> before_reduce = nullptr;
+};
+
+/// Fills empty members, hooks excepted.
+Seams complete(Seams seams);
+
+}  // namespace fsdp::flat
