@@ -166,21 +166,31 @@ std::vector<Binding> expand_axes(const DataTree& scenario, Mistakes& mistakes) {
   for (const DataTree& entry : quick) check_quick_entry(entry, axes, worlds, mistakes);
   const int smallest_world = *std::min_element(worlds.begin(), worlds.end());
 
-  std::vector<Binding> bindings(combinations);
+  const DataTree* where = scenario.find("where");
+  std::vector<bool> found(quick.size());
+  std::vector<Binding> bindings;
   for (std::size_t number = 0; number < combinations; ++number) {
     std::vector<std::size_t> choice(axes.size());
     std::size_t rest = number / worlds.size();
     for (std::size_t i = axes.size(); i-- > 0; rest /= axes[i].values.size())
       choice[i] = rest % axes[i].values.size();
 
-    Binding& binding = bindings[number];
+    Binding binding;
     binding.world = worlds[number % worlds.size()];
     binding.scope["world"] = binding.world;
     for (std::size_t i = 0; i < axes.size(); ++i) bind(binding, axes[i], choice[i], mistakes);
-    binding.quick = std::any_of(quick.begin(), quick.end(), [&](const DataTree& entry) {
-      return matches_entry(binding, entry, axes, smallest_world);
-    });
+    if (!holds(where, binding.scope, mistakes)) continue;
+    for (std::size_t i = 0; i < quick.size(); ++i) {
+      if (!matches_entry(binding, quick[i], axes, smallest_world)) continue;
+      binding.quick = found[i] = true;
+    }
+    bindings.push_back(std::move(binding));
   }
+  if (bindings.empty()) mistakes.add(where->place, "'where' leaves no combination");
+  if (scenario.find("quick") && !bindings.empty())
+    for (std::size_t i = 0; i < quick.size(); ++i)
+      if (!found[i])
+        mistakes.add(quick[i].place, "this quick entry binds a combination that 'where' leaves out");
   return bindings;
 }
 

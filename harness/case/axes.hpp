@@ -16,9 +16,9 @@ struct Binding {
   std::string suffix() const;  // "[axis=value,world=2]"
 };
 
-// First axis outermost, world innermost. Names and values that could not stand in an id are mistakes.
-// In an entry of `quick`, an axis that is left out stands for its first value, a missing world for the
-// smallest one. Without `quick`: the first value of every axis at the smallest world.
+// First axis outermost, world innermost, without what `where` leaves out. Names and values that could not
+// stand in an id are mistakes. In an entry of `quick`, an axis that is left out stands for its first value, a
+// missing world for the smallest one. Without `quick`: the first value of every axis at the smallest world.
 std::vector<Binding> expand_axes(const DataTree& scenario, Mistakes& mistakes);
 
 // Adds the variables of `let`, in order, each seeing those before it.

@@ -44,6 +44,22 @@ std::optional<std::string> skip_reason(const DataTree& tree, const Scope& scope,
   return std::nullopt;
 }
 
+// The sentences of `cpu_form` that hold, as one text.
+std::string cpu_form(const DataTree& tree, const Scope& scope, Mistakes& mistakes) {
+  std::string text;
+  if (const DataTree* listed = tree.find("cpu_form"))
+    for (const DataTree& entry : listed->items)
+      if (holds(entry.find("when"), scope, mistakes))
+        text += (text.empty() ? "" : "; ") + entry.text_at("text");
+  return text;
+}
+
+bool counts_for_seed(const Scenario& scenario) {
+  if (scenario.id == scenario.method) return true;
+  const DataTree* of_seed = scenario.tree.find("of_seed");
+  return of_seed && of_seed->scalar == true;
+}
+
 // A section that is a map, evaluated and checked against its own entry of the scenario table.
 Json section(const DataTree& tree, const char* key, const Scope& scope, Mistakes& mistakes) {
   const DataTree* written = tree.find(key);
@@ -67,8 +83,15 @@ const DataTree& list_or_empty(const DataTree& tree, const char* key) {
 
 Json minimum_of(const DataTree& tree, const Scope& scope, const Json& expect, Mistakes& mistakes) {
   Json minimum = section(tree, "minimum", scope, mistakes);
-  const bool compares =
-      std::any_of(expect.begin(), expect.end(), [](const Json& entry) { return entry.contains("equal"); });
+  // Unit trees and the like are no tensors; that some were compared is seen to by the comparison itself.
+  static const std::vector<std::string> facts = {"units", "attempt", "recorded", "seen_parameters"};
+  const bool compares = std::any_of(expect.begin(), expect.end(), [](const Json& entry) {
+    if (!entry.contains("equal")) return false;
+    const Json what = entry["equal"].value("what", Json::array());
+    return std::any_of(what.begin(), what.end(), [](const Json& name) {
+      return std::find(facts.begin(), facts.end(), name) == facts.end();
+    });
+  });
   if (compares && !minimum.contains("elements")) minimum["elements"] = 1;
   return minimum;
 }
@@ -115,7 +138,7 @@ Lane lane_of(const DataTree& tree, const Scope& scope, Mistakes& mistakes) {
 std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models, const Filter* only,
                               Mistakes& mistakes) {
   const DataTree& tree = scenario.tree;
-  const bool twin = scenario.id != scenario.method;
+  const bool for_seed = counts_for_seed(scenario);
   SectionResolver sections(tree, models);
   std::vector<Case> cases;
   for (Binding& binding : expand_axes(tree, mistakes)) {
@@ -128,8 +151,9 @@ std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models
     result.world = binding.world;
     result.lane = lane_of(tree, binding.scope, mistakes);
     result.requires_ = requirements(tree, binding.scope, mistakes);
-    result.seed_cases = !twin && binding.of_seed ? 1 : 0;
+    result.seed_cases = for_seed && binding.of_seed ? 1 : 0;
     result.skip_reason = skip_reason(tree, binding.scope, mistakes);
+    result.cpu_form = cpu_form(tree, binding.scope, mistakes);
     result.quick = binding.quick;
     result.axes = {binding.axes.begin(), binding.axes.end()};
     result.file = scenario.file;

@@ -29,6 +29,7 @@ struct Case {
   std::vector<std::string> requires_;      // "gpu", "nccl", "compiler"
   int seed_cases = 0;                      // upstream cases this one stands for; 0 for additions
   std::optional<std::string> skip_reason;  // upstream returns early here
+  std::string cpu_form;                    // what is done instead of what only a GPU can do; else empty
   bool quick = false;
   std::map<std::string, std::string> axes;  // as printed in the id, world excluded
 

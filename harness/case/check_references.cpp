@@ -137,6 +137,7 @@ std::vector<std::string> observations_needed(const std::string& kind, const Json
                                                            {"unit_tree", "units"},
                                                            {"counters", "counters"},
                                                            {"training_state", "training_state"},
+                                                           {"devices", "devices"},
                                                            {"gradient_none", "gradients"}};
   const auto found = fixed.find(kind);
   return found == fixed.end() ? std::vector<std::string>{} : std::vector<std::string>{found->second};
@@ -184,18 +185,21 @@ void check_plan(const std::string& instance, const Json& plan, const Case& a_cas
     mistakes.add(place,
                  "mesh " + plan["mesh"].dump() + " does not fill a world of " + std::to_string(a_case.world));
   const std::int64_t shard_size = plan.contains("mesh") ? plan["mesh"][1].get<std::int64_t>() : a_case.world;
+  const auto settings_exist = [&](const Json& settings) {
+    for (const Json& path : settings.value("ignored_modules", Json::array())) exists(path);
+    if (!settings.contains("ignored_parameters") && !settings.contains("shard_dims")) return;
+    const Names names = parameters_of(model);
+    std::vector<std::string> named = settings.value("ignored_parameters", std::vector<std::string>{});
+    for (const std::string& name : keys_of(settings.value("shard_dims", Json::object())))
+      named.push_back(name);
+    for (const std::string& name : named)
+      if (!names.count(name))
+        mistakes.add(place, unknown_name("parameter in the plan of '" + instance + "'", name, listed(names)));
+  };
   for (const Json& unit : plan["units"]) {
     for (const Json& path : unit["modules"]) exists(path);
-    for (const Json& path : unit.value("ignored_modules", Json::array())) exists(path);
-    if (unit.contains("ignored_parameters") || unit.contains("shard_dims")) {
-      const Names names = parameters_of(model);
-      std::vector<std::string> named = unit.value("ignored_parameters", std::vector<std::string>{});
-      for (const std::string& name : keys_of(unit.value("shard_dims", Json::object()))) named.push_back(name);
-      for (const std::string& name : named)
-        if (!names.count(name))
-          mistakes.add(place,
-                       unknown_name("parameter in the plan of '" + instance + "'", name, listed(names)));
-    }
+    settings_exist(unit);
+    if (unit.contains("enable_wrap") && unit["enable_wrap"].is_object()) settings_exist(unit["enable_wrap"]);
     const Json reshard = unit.value("reshard_after_forward", Json());
     if (reshard.is_number_integer() && shard_size % reshard.get<std::int64_t>() != 0)
       mistakes.add(place, "reshard_after_forward " + reshard.dump() + " does not divide the shard group of " +

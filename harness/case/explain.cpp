@@ -89,6 +89,8 @@ std::string explain_case(const Case& a_case) {
   text += paragraph("Requires", a_case.requires_.empty() ? "a CPU" : joined(a_case.requires_));
   text +=
       paragraph("Stands for", a_case.seed_cases ? "1 upstream case" : "no upstream case: it is an addition");
+  if (!a_case.cpu_form.empty())
+    text += paragraph("CPU form", "the nearest that a CPU can do: " + a_case.cpu_form);
   if (a_case.skip_reason) text += paragraph("Skipped", "upstream returns early here: " + *a_case.skip_reason);
   for (const std::string& quirk : a_case.quirks) text += paragraph("Quirk", quirk);
 

@@ -41,6 +41,8 @@ std::vector<Scenario> scenarios_of(DataTree tree, const std::filesystem::path& f
     check(*written_twins, find_field(scenario_fields(), "twins")->rule, "twins", Stage::written, mistakes);
   tree.erase("twins");
 
+  if (const DataTree* of_seed = tree.find("of_seed"))
+    mistakes.add(of_seed->place, "'of_seed' is for twins; the scenario itself is always upstream's");
   std::vector<Scenario> scenarios = {{tree, id, id, file}};
   for (const DataTree::Entry& twin : twins) {
     const Place place{tree.place.file, twin.line};

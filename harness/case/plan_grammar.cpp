@@ -71,18 +71,30 @@ Fields fsdp_settings() {
   };
 }
 
-const Fields& fsdp_fields() {
-  static const Fields table = [] {
-    Fields fields = {{"modules",
-                      {.types = types::list, .each = &rules::name, .length = 1},
-                      true,
-                      {},
-                      "one path; \"\" is the root"}};
-    for (Field& field : fsdp_settings()) fields.push_back(std::move(field));
-    fields.push_back({"auto_wrap", {.types = types::map, .fields = &auto_wrap_fields()}});
+Fields composable_fields() {
+  Fields fields = {{"modules",
+                    {.types = types::list, .each = &rules::name, .length = 1},
+                    true,
+                    {},
+                    "one path; \"\" is the root"}};
+  for (Field& field : fsdp_settings()) fields.push_back(std::move(field));
+  fields.push_back({"auto_wrap", {.types = types::map, .fields = &auto_wrap_fields()}});
+  return fields;
+}
+
+Fields fsdp_fields() {
+  static const Fields defaults = [] {
+    Fields fields = composable_fields();
+    fields.erase(fields.begin());  // a context knows no module
     return fields;
   }();
-  return table;
+  Fields fields = composable_fields();
+  fields.push_back({"enable_wrap",
+                    {.types = types::string | types::map, .words = {"outside"}, .fields = &defaults},
+                    false,
+                    {},
+                    "made by wrap(): inside a context with these defaults, or outside of any"});
+  return fields;
 }
 
 }  // namespace
@@ -97,10 +109,13 @@ const Fields& auto_wrap_fields() {
   static const Fields table = {
       {"policy",
        {.types = types::string,
-        .words = {"module_wrap", "transformer", "size_based", "always", "batch_norm", "custom", "or"}},
+        .words = {"module_wrap", "transformer", "size_based", "always", "never", "batch_norm", "custom",
+                  "or"}},
        true},
       {"classes", rules::names},
       {"min_num_params", rules::natural},
+      {"force_leaf", rules::names, false, {}, "of policy size_based: classes it does not look into"},
+      {"exclude_wrap", rules::names, false, {}, "of policy size_based: classes it does not wrap"},
       {"rules", {.types = types::list, .each = &one_rule}, false, {}, "of policy custom"},
       {"policies", {.types = types::list, .each = &policy}, false, {}, "of policy or"},
   };
@@ -108,8 +123,10 @@ const Fields& auto_wrap_fields() {
 }
 
 const Fields& unit_fields(std::string_view api) {
+  static const Fields fsdp = fsdp_fields(), composable = composable_fields();
   if (api == "fully_shard") return fully_shard_fields();
-  if (api == "fsdp" || api == "composable") return fsdp_fields();
+  if (api == "fsdp") return fsdp;
+  if (api == "composable") return composable;
   throw std::out_of_range("no plan API is called '" + std::string(api) + "'");
 }
 
@@ -120,8 +137,9 @@ const Fields& plan_and_unit_fields(std::string_view api) {
       if (field.name != "modules") fields.push_back(field);
     return fields;
   };
-  static const Fields fully_shard = joined(unit_fields("fully_shard")), fsdp = joined(unit_fields("fsdp"));
-  return api == "fully_shard" ? fully_shard : fsdp;
+  static const Fields fully_shard = joined(unit_fields("fully_shard")), fsdp = joined(unit_fields("fsdp")),
+                      composable = joined(unit_fields("composable"));
+  return api == "fully_shard" ? fully_shard : api == "fsdp" ? fsdp : composable;
 }
 
 }  // namespace fsdp_cts

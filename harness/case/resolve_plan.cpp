@@ -13,6 +13,13 @@ void check_auto_wrap(const DataTree& auto_wrap, Stage stage, Mistakes& mistakes)
     for (const DataTree& policy : policies->items) check_auto_wrap(policy, stage, mistakes);
 }
 
+// A unit, the defaults of a plan, or those of an `enable_wrap` context.
+void check_policies(const DataTree& unit, Stage stage, Mistakes& mistakes) {
+  if (const DataTree* wrap = unit.find("auto_wrap")) check_auto_wrap(*wrap, stage, mistakes);
+  if (const DataTree* context = unit.find("enable_wrap"); context && context->is_map())
+    check_policies(*context, stage, mistakes);
+}
+
 std::string api_of(const DataTree& plan) {
   const DataTree* api = plan.find("api");
   if (!api || !api->is_string()) return "";
@@ -27,7 +34,7 @@ void check_plan(const DataTree& plan, Stage stage, Mistakes& mistakes) {
   const std::string api = api_of(plan);
   if (api.empty()) return check_fields(plan, plan_fields(), "plan", stage, mistakes);
   check_fields(plan, plan_and_unit_fields(api), "plan", stage, mistakes);
-  if (const DataTree* wrap = plan.find("auto_wrap")) check_auto_wrap(*wrap, stage, mistakes);
+  check_policies(plan, stage, mistakes);
   const DataTree* units = plan.find("units");
   for (const DataTree& unit : units ? units->items : std::vector<DataTree>{}) {
     if (!unit.is_map()) {
@@ -35,7 +42,7 @@ void check_plan(const DataTree& plan, Stage stage, Mistakes& mistakes) {
       continue;
     }
     check_fields(unit, unit_fields(api), "unit", stage, mistakes);
-    if (const DataTree* wrap = unit.find("auto_wrap")) check_auto_wrap(*wrap, stage, mistakes);
+    check_policies(unit, stage, mistakes);
   }
 }
 

@@ -9,6 +9,8 @@ const Fields& scenario_fields() {
       {"lines", rules::text, true, {}, "such as \"62-138\""},
       {"restored", rules::text, false, {}, "what was damaged and how it was restored"}};
   static const Fields skip_entry = {{"when", rules::condition, true}, {"reason", rules::text, true}};
+  static const Fields cpu_form_entry = {{"when", rules::condition}, {"text", rules::text, true}};
+  static const Rule cpu_form_rule{.types = types::map, .fields = &cpu_form_entry};
   static const Rule skip_rule{.types = types::map, .fields = &skip_entry};
   static const Fields minimums = {
       {"elements", rules::natural}, {"tensors", rules::natural}, {"collectives", rules::natural}};
@@ -34,6 +36,11 @@ const Fields& scenario_fields() {
        {},
        "axis to scalars, or to named bundles of variables"},
       {"additional_axes", {.types = types::map, .each = &axis}, false, {}, "values beyond upstream's"},
+      {"where",
+       rules::condition,
+       false,
+       {},
+       "combinations of axes and world for which it is false do not exist"},
       {"worlds", {.types = types::list, .each = &worlds_rule}, true, {}, "world sizes"},
       {"requires",
        {.types = types::list, .each = &requirement},
@@ -43,6 +50,12 @@ const Fields& scenario_fields() {
       {"lane", {.types = types::string, .words = {"exact", "tolerance", "structure"}}, true},
       {"let", {.types = types::map, .each = &rules::anything}, false, {}, "variables"},
       {"skip", {.types = types::list, .each = &skip_rule}, false, {}, "what upstream returns early from"},
+      {"cpu_form",
+       {.types = types::list, .each = &cpu_form_rule},
+       false,
+       {},
+       "what of the upstream case a CPU cannot do, and what is done instead"},
+      {"of_seed", rules::boolean, false, {}, "of a twin: its cases stand for upstream's"},
       {"switches",
        {.types = types::map, .each = &switch_value},
        false,

@@ -64,8 +64,9 @@ std::vector<Verb> make_verbs() {
   return {
       {"build",
        "model",
-       {main_model, {"device", {.types = types::string, .words = {"cpu", "meta"}}, false, "cpu"}},
+       {main_model, {"device", {.types = types::string, .words = {"cpu", "host", "meta"}}, false, "cpu"}},
        "make '{model}' with its initial values"},
+      {"move", "model", {main_model}, "move '{model}' to the accelerator"},
       {"materialize", "model", {main_model}, "give '{model}' storage, then this rank's initial values"},
       {"shard", "model", {main_model}, "apply the plan of '{model}', unit by unit"},
       {"optimizer", "as", optimizer_arguments(), "make {kind} '{as}' over the parameters of '{model}'"},

@@ -28,22 +28,28 @@ void write_text(const fs::path& file, const std::string& text) {
   if (!stream) throw std::runtime_error("cannot write " + file.string());
 }
 
-std::string pretty(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string pretty(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
 
 }  // namespace
 
-fs::path write_bundle(const fs::path& folder, const Case& a_case, const CaseRun& run, const Json& record, const TesteeChoice& testee) {
+fs::path write_bundle(const fs::path& folder, const Case& a_case, const CaseRun& run, const Json& record,
+                      const TesteeChoice& testee) {
   const fs::path target = folder / folder_name(a_case.id);
   const fs::path beside = target.string() + ".partial";
   fs::remove_all(beside);
   fs::create_directories(beside / "observations");
-  const Json head{{"case", a_case.id}, {"fingerprint", fingerprint(a_case)},
+  const Json head{{"case", a_case.id},
+                  {"fingerprint", fingerprint(a_case)},
                   {"testee", {{"spec", testee.spec}, {"backend", testee.backend}, {"device", testee.device}}},
-                  {"message", case_message(a_case)}, {"expect", a_case.expect}};
+                  {"message", case_message(a_case)},
+                  {"expect", a_case.expect}};
   write_text(beside / "case.json", pretty(head));
   write_safetensors(beside / "data.safetensors", make_data(a_case));
   for (const Observation& observation : run.observations) {
-    const fs::path stem = beside / "observations" / fmt::format("rank{}-step{}", observation.rank, observation.step);
+    const fs::path stem =
+        beside / "observations" / fmt::format("rank{}-step{}", observation.rank, observation.step);
     write_text(stem.string() + ".json", pretty(observation.entries));
     if (!observation.tensors.empty()) write_safetensors(stem.string() + ".safetensors", observation.tensors);
   }
@@ -59,8 +65,10 @@ BundleHead read_bundle(const fs::path& folder) {
   const Json head = Json::parse(stream, nullptr, false);
   try {
     const Json& testee = head.at("testee");
-    return {head.at("case").get<std::string>(), head.at("fingerprint").get<std::string>(),
-            {testee.at("spec").get<std::string>(), testee.at("backend").get<std::string>(), testee.at("device").get<std::string>()}};
+    return {head.at("case").get<std::string>(),
+            head.at("fingerprint").get<std::string>(),
+            {testee.at("spec").get<std::string>(), testee.at("backend").get<std::string>(),
+             testee.at("device").get<std::string>()}};
   } catch (const Json::exception&) {
     throw UsageError(folder.string() + " is no failure bundle: it has no readable case.json");
   }

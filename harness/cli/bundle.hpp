@@ -15,9 +15,10 @@
 
 namespace fsdp_cts::cli {
 
-// Written beside and renamed, so that a folder under its name is complete. Returns the folder. Throws what the file system throws.
-std::filesystem::path write_bundle(const std::filesystem::path& folder, const Case& a_case, const CaseRun& run, const Json& record,
-                                   const TesteeChoice& testee);
+// Written beside and renamed, so that a folder under its name is complete. Returns the folder. Throws what
+// the file system throws.
+std::filesystem::path write_bundle(const std::filesystem::path& folder, const Case& a_case,
+                                   const CaseRun& run, const Json& record, const TesteeChoice& testee);
 
 struct BundleHead {
   std::string case_id, fingerprint;

@@ -7,7 +7,7 @@
 namespace fsdp_cts::cli {
 
 struct Shared {
-  std::string root;   // --root
+  std::string root;  // --root
   int exit_code = 0;
 };
 

@@ -31,13 +31,18 @@ void print(const Coverage& coverage, const std::optional<std::set<std::string>>&
       std::cout << seed << "\n";
     }
     const std::string name = method.seed.method.substr(method.seed.method.find('/') + 1);
-    std::cout << fmt::format("  {:<9} {:>4} of {:>4} present, {:>4} runnable here{}{}  {}\n", method.missing() > 0 ? (method.present ? "partial" : "missing") : "complete", method.present,
-                             method.seed.cases, method.runnable, method.additions ? fmt::format(", {} additions", method.additions) : "",
-                             passing ? (passing->count(method.seed.method) ? ", passing" : ", not passing") : "", name);
+    std::cout << fmt::format(
+        "  {:<9} {:>4} of {:>4} present, {:>4} runnable here{}{}  {}\n",
+        method.missing() > 0 ? (method.present ? "partial" : "missing") : "complete", method.present,
+        method.seed.cases, method.runnable,
+        method.additions ? fmt::format(", {} additions", method.additions) : "",
+        passing ? (passing->count(method.seed.method) ? ", passing" : ", not passing") : "", name);
   }
   for (const std::string& fault : coverage.faults) std::cout << "fault: " << fault << "\n";
-  std::cout << fmt::format("{} of {} methods, {} of {} upstream cases present, {} runnable here, {} missing\n", coverage.methods_present, coverage.methods.size(), coverage.present,
-                           coverage.expected, coverage.runnable, coverage.missing);
+  std::cout << fmt::format(
+      "{} of {} methods, {} of {} upstream cases present, {} runnable here, {} missing\n",
+      coverage.methods_present, coverage.methods.size(), coverage.present, coverage.expected,
+      coverage.runnable, coverage.missing);
   if (passing) std::cout << fmt::format("{} methods pass in the report given\n", passing->size());
 }
 
@@ -49,13 +54,15 @@ void add_coverage(CLI::App& app, Shared& shared) {
     std::string report;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("coverage", "Compare the scenarios with the upstream test methods; fails on a gap");
+  CLI::App* command =
+      app.add_subcommand("coverage", "Compare the scenarios with the upstream test methods; fails on a gap");
   command->add_flag("--json", options->json, "For scripts");
   command->add_option("--report", options->report, "Also say which methods pass in this report");
   command->footer("Examples:\n  fsdp-cts coverage\n  fsdp-cts coverage --report out/conformance.ndjson");
   command->callback([options, &shared] {
     const Suite suite = find_suite(shared.root);
-    const Coverage coverage = measure_coverage(load_cases(suite.conformance()), load_seeds(suite.conformance()), this_machine());
+    const Coverage coverage =
+        measure_coverage(load_cases(suite.conformance()), load_seeds(suite.conformance()), this_machine());
     std::optional<std::set<std::string>> passing;
     if (!options->report.empty()) passing = passing_methods(read_report(options->report));
     if (options->json) {

@@ -15,11 +15,15 @@ void print(const std::vector<ListingRow>& rows) {
   for (const ListingRow& row : rows) {
     std::string needs;
     for (const std::string& each : row.requires_) needs += " needs " + each;
-    std::cout << fmt::format("{:<9} world {} {:<8} {}{}{}\n", row.lane, row.world, row.runnable ? "runnable" : "not here", row.id, needs, row.runnable ? "" : "  (" + row.reason + ")");
+    std::cout << fmt::format("{:<9} world {} {:<8} {}{}{}\n", row.lane, row.world,
+                             row.runnable ? "runnable" : "not here", row.id, needs,
+                             row.runnable ? "" : "  (" + row.reason + ")");
     seed_cases += row.seed_cases;
     runnable += row.runnable;
   }
-  std::cout << fmt::format("{} cases, {} runnable here; they stand for {} upstream cases (counted once per world)\n", rows.size(), runnable, seed_cases);
+  std::cout << fmt::format(
+      "{} cases, {} runnable here; they stand for {} upstream cases (counted once per world)\n", rows.size(),
+      runnable, seed_cases);
 }
 
 }  // namespace
@@ -30,10 +34,15 @@ void add_list(CLI::App& app, Shared& shared) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("list", "List cases with lane, world, requirements, and whether they run here");
-  command->add_option("FILTER", options->filters, "Globs over case ids, or seed:F2MP, lane:exact, world:2, label:gpu");
-  command->add_flag("--json", options->json, "An array of {id, scenario, seed, world, lane, requires, runnable, reason, seed_cases}");
-  command->footer("Examples:\n  fsdp-cts list 'seed:F2MP' world:2\n  fsdp-cts list --json | jq '[.[] | select(.runnable)] | length'");
+  CLI::App* command =
+      app.add_subcommand("list", "List cases with lane, world, requirements, and whether they run here");
+  command->add_option("FILTER", options->filters,
+                      "Globs over case ids, or seed:F2MP, lane:exact, world:2, label:gpu");
+  command->add_flag("--json", options->json,
+                    "An array of {id, scenario, seed, world, lane, requires, runnable, reason, seed_cases}");
+  command->footer(
+      "Examples:\n  fsdp-cts list 'seed:F2MP' world:2\n  fsdp-cts list --json | jq '[.[] | "
+      "select(.runnable)] | length'");
   command->callback([options, &shared] {
     const auto selected = select(find_suite(shared.root), options->filters);
     const auto rows = list_cases(selected.cases, this_machine());

@@ -22,7 +22,8 @@ std::string cpu_model() {
 Json machine_facts(const Machine& machine) {
   utsname system{};
   uname(&system);
-  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   return {{"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
           {"cpu", cpu_model()},
           {"cores", std::thread::hardware_concurrency()},

@@ -22,7 +22,9 @@ MustRun::MustRun(const std::filesystem::path& file) {
     line = std::regex_replace(line, comment, "");
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     std::smatch match;
-    if (!std::regex_match(line, match, line_form)) throw UsageError(fmt::format("{}:{}: '{}' is no must-run entry; expected PATTERN or PATTERN >= N", file.string(), number, line));
+    if (!std::regex_match(line, match, line_form))
+      throw UsageError(fmt::format("{}:{}: '{}' is no must-run entry; expected PATTERN or PATTERN >= N",
+                                   file.string(), number, line));
     entries_.push_back({match[1], match[2].matched ? std::stoi(match[2]) : 1});
   }
   if (entries_.empty()) throw UsageError("the must-run list " + file.string() + " names no case");
@@ -34,9 +36,13 @@ std::vector<std::string> MustRun::missing(const std::vector<Json>& records) cons
     int judged = 0;
     for (const Json& record : records) {
       const std::string verdict = record.at("verdict").get<std::string>();
-      if (verdict != "skipped" && verdict != "unsupported" && matches_glob(record.at("id").get<std::string>(), entry.pattern)) ++judged;
+      if (verdict != "skipped" && verdict != "unsupported" &&
+          matches_glob(record.at("id").get<std::string>(), entry.pattern))
+        ++judged;
     }
-    if (judged < entry.at_least) faults.push_back(fmt::format("{} cases of '{}' were judged, the must-run list demands {}", judged, entry.pattern, entry.at_least));
+    if (judged < entry.at_least)
+      faults.push_back(fmt::format("{} cases of '{}' were judged, the must-run list demands {}", judged,
+                                   entry.pattern, entry.at_least));
   }
   return faults;
 }

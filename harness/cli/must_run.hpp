@@ -11,8 +11,8 @@ namespace fsdp_cts::cli {
 
 class MustRun {
  public:
-  // One entry a line: a case id or a glob over ids, with " >= N" behind it where more than one case must match. `#` begins a
-  // comment. Throws UsageError for a file that cannot be read or holds no entry.
+  // One entry a line: a case id or a glob over ids, with " >= N" behind it where more than one case must
+  // match. `#` begins a comment. Throws UsageError for a file that cannot be read or holds no entry.
   explicit MustRun(const std::filesystem::path& file);
   // One sentence per entry of which too few cases were judged. Skipped and unsupported cases were not.
   std::vector<std::string> missing(const std::vector<Json>& records) const;

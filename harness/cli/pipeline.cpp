@@ -11,28 +11,37 @@ namespace fsdp_cts::cli {
 namespace {
 
 bool all_done(const CaseRun& run) {
-  return !run.ranks.empty() && std::all_of(run.ranks.begin(), run.ranks.end(), [](const RankReport& rank) { return rank.end == RankEnd::done; });
+  return !run.ranks.empty() && std::all_of(run.ranks.begin(), run.ranks.end(),
+                                           [](const RankReport& rank) { return rank.end == RankEnd::done; });
 }
 
-bool proves_exactness(const Case& a_case, bool record) { return record && a_case.lane == Lane::exact; }
+bool proves_exactness(const Case& a_case, bool record) {
+  return record && a_case.lane == Lane::exact;
+}
 
 }  // namespace
 
-bool asks_reference(const Case& a_case, bool record) { return truths_needed(a_case).reference || proves_exactness(a_case, record); }
+bool asks_reference(const Case& a_case, bool record) {
+  return truths_needed(a_case).reference || proves_exactness(a_case, record);
+}
 
-Pipeline::Pipeline(PipelineOptions options) : options_(std::move(options)), session_(options_.session), golden_(options_.golden) {}
+Pipeline::Pipeline(PipelineOptions options)
+    : options_(std::move(options)), session_(options_.session), golden_(options_.golden) {}
 
 // Two summands have no order, so worlds up to 2 share one question whatever the testee declares.
 std::string Pipeline::order_for(const Case& a_case) const {
-  const std::string declared = hello_.is_object() ? hello_.value("reduction_order", "unspecified") : "unspecified";
+  const std::string declared =
+      hello_.is_object() ? hello_.value("reduction_order", "unspecified") : "unspecified";
   return a_case.world > 2 && declared == "ring" ? "ring" : "rank";
 }
 
-std::string Pipeline::ask(const Case& a_case, const std::string& order, const std::string& precision, std::vector<Job>& jobs) {
+std::string Pipeline::ask(const Case& a_case, const std::string& order, const std::string& precision,
+                          std::vector<Job>& jobs) {
   const std::string key = reference_key(a_case, order, precision);
   auto [reference, fresh] = references_.try_emplace(key);
   ++reference->second.users;
-  if (fresh) jobs.push_back({&options_.oracle, &a_case, {{"reduction_order", order}, {"precision", precision}}});
+  if (fresh)
+    jobs.push_back({&options_.oracle, &a_case, {{"reduction_order", order}, {"precision", precision}}});
   return key;
 }
 
@@ -40,7 +49,8 @@ void Pipeline::ask(Entry& entry, std::vector<Job>& jobs) {
   if (!asks_reference(*entry.a_case, options_.record)) return;
   const std::string order = order_for(*entry.a_case);
   entry.native = ask(*entry.a_case, order, "native", jobs);
-  if (proves_exactness(*entry.a_case, options_.record)) entry.widened = ask(*entry.a_case, order, "float64", jobs);
+  if (proves_exactness(*entry.a_case, options_.record))
+    entry.widened = ask(*entry.a_case, order, "float64", jobs);
 }
 
 bool Pipeline::answered(const Entry& entry) const {
@@ -112,7 +122,8 @@ void Pipeline::conclude(Entry& entry, const Judged& judged) {
 
 Session::EndedBadly Pipeline::ended_badly() {
   return [this](const Testee& testee, CaseRun&& run) {
-    if (&testee == &options_.testee) testee_troubles_.push_back(run.blame.empty() ? "a rank ended badly between two cases" : run.blame);
+    if (&testee == &options_.testee)
+      testee_troubles_.push_back(run.blame.empty() ? "a rank ended badly between two cases" : run.blame);
   };
 }
 
@@ -130,7 +141,8 @@ void Pipeline::act_out(const std::vector<Entry*>& entries, const Judged& judged)
       if (!key.empty()) waiting[key].push_back(entry);
     }
   }
-  if (!keep_answers_) std::erase_if(references_, [](const auto& each) { return each.second.users == 0 && each.second.truth; });
+  if (!keep_answers_)
+    std::erase_if(references_, [](const auto& each) { return each.second.users == 0 && each.second.truth; });
   for (Entry* entry : entries) {
     if (entry->run && answered(*entry)) conclude(*entry, judged);
   }
@@ -145,7 +157,8 @@ void Pipeline::act_out(const std::vector<Entry*>& entries, const Judged& judged)
           return;
         }
         const std::string order = job.oracle.at("reduction_order").get<std::string>();
-        const std::string key = reference_key(*job.a_case, order, job.oracle.at("precision").get<std::string>());
+        const std::string key =
+            reference_key(*job.a_case, order, job.oracle.at("precision").get<std::string>());
         Reference& reference = references_.at(key);
         reference.truth = truth_from_oracle(*job.a_case, run, order);
         if (reference.users == 0 && !keep_answers_) {
@@ -171,16 +184,21 @@ void Pipeline::run(const std::vector<const Case*>& cases, const Judged& judged) 
   act_out(rest, judged);
 }
 
-// The order of reductions that the testee declares decides what the oracle is asked. One case alone tells it; where order
-// cannot matter the oracle works beside it already.
+// The order of reductions that the testee declares decides what the oracle is asked. One case alone tells it;
+// where order cannot matter the oracle works beside it already.
 void Pipeline::greet(std::vector<Entry*>& entries, const Judged& judged) {
-  auto first = std::min_element(entries.begin(), entries.end(), [](const Entry* a, const Entry* b) { return a->a_case->world < b->a_case->world; });
+  auto first = std::min_element(entries.begin(), entries.end(), [](const Entry* a, const Entry* b) {
+    return a->a_case->world < b->a_case->world;
+  });
   Entry* alone = *first;
   if (alone->a_case->world > 2) {
-    session_.run({{&options_.testee, alone->a_case, nullptr}}, [&](const Job&, CaseRun&& run) {
-      alone->run = std::move(run);
-      if (alone->run->hello.is_object()) hello_ = alone->run->hello;
-    }, ended_badly());
+    session_.run(
+        {{&options_.testee, alone->a_case, nullptr}},
+        [&](const Job&, CaseRun&& run) {
+          alone->run = std::move(run);
+          if (alone->run->hello.is_object()) hello_ = alone->run->hello;
+        },
+        ended_badly());
     return;
   }
   entries.erase(first);
@@ -189,6 +207,8 @@ void Pipeline::greet(std::vector<Entry*>& entries, const Judged& judged) {
   keep_answers_ = false;
 }
 
-void Pipeline::close() { session_.close(ended_badly()); }
+void Pipeline::close() {
+  session_.close(ended_badly());
+}
 
 }  // namespace fsdp_cts::cli

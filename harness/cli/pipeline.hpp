@@ -1,11 +1,12 @@
-// Cases in, verdicts out: testee and oracle run side by side in one session, each case is judged as soon as both answered.
+// Cases in, verdicts out: testee and oracle run side by side in one session, each case is judged as soon as
+// both answered.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@
 
 namespace fsdp_cts::cli {
 
-// Whether a case has a question for the oracle: an expectation names the reference, or its exactness is to be proved.
+// Whether a case has a question for the oracle: an expectation names the reference, or its exactness is to be
+// proved.
 bool asks_reference(const Case& a_case, bool record);
 
 struct PipelineOptions {
@@ -40,7 +42,8 @@ class Pipeline {
 
   // Hello of the testee's rank 0; null as long as none was heard.
   const Json& hello() const { return hello_; }
-  // Sentences about ranks that ended badly between cases or after the last one: the testee's are failures, the oracle's not.
+  // Sentences about ranks that ended badly between cases or after the last one: the testee's are failures,
+  // the oracle's not.
   const std::vector<std::string>& testee_troubles() const { return testee_troubles_; }
   int recorded() const { return recorded_; }
 
@@ -58,7 +61,8 @@ class Pipeline {
 
   std::string order_for(const Case& a_case) const;
   void ask(Entry& entry, std::vector<Job>& jobs);
-  std::string ask(const Case& a_case, const std::string& order, const std::string& precision, std::vector<Job>& jobs);
+  std::string ask(const Case& a_case, const std::string& order, const std::string& precision,
+                  std::vector<Job>& jobs);
   void greet(std::vector<Entry*>& entries, const Judged& judged);
   void act_out(const std::vector<Entry*>& entries, const Judged& judged);
   bool answered(const Entry& entry) const;

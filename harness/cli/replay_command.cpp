@@ -14,11 +14,15 @@ void add_replay(CLI::App& app, Shared& shared) {
     RunOptions run;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("replay", "Run one case again, from the bundle of a failure or by its id");
+  CLI::App* command =
+      app.add_subcommand("replay", "Run one case again, from the bundle of a failure or by its id");
   command->add_option("BUNDLE|CASE", options->what, "A folder under out/failures, or a case id")->required();
-  CLI::Option* testee = command->add_option("--testee", options->run.testee.spec, "Another implementation than the bundle's");
-  command->add_option("--golden", options->run.golden, "Compare with this golden store (default: golden/store)");
-  command->add_option("--failures", options->run.failures, "Where the new bundle goes (default: out/replay)")->default_str("out/replay");
+  CLI::Option* testee =
+      command->add_option("--testee", options->run.testee.spec, "Another implementation than the bundle's");
+  command->add_option("--golden", options->run.golden,
+                      "Compare with this golden store (default: golden/store)");
+  command->add_option("--failures", options->run.failures, "Where the new bundle goes (default: out/replay)")
+      ->default_str("out/replay");
   command->footer("Example:\n  fsdp-cts replay out/failures/*test_compute_dtype*");
   command->callback([options, testee, &shared] {
     const Suite suite = find_suite(shared.root);
@@ -35,9 +39,11 @@ void add_replay(CLI::App& app, Shared& shared) {
       if (testee->count() > 0) run.testee.spec = chosen;
     }
     const Selected selected = select(suite, {id});
-    if (selected.cases.size() != 1) throw UsageError(fmt::format("'{}' names {} cases; replay runs one", id, selected.cases.size()));
+    if (selected.cases.size() != 1)
+      throw UsageError(fmt::format("'{}' names {} cases; replay runs one", id, selected.cases.size()));
     if (!recorded_fingerprint.empty() && recorded_fingerprint != fingerprint(selected.cases.front())) {
-      std::cout << "note: the scenario has changed since the bundle was written; the case runs as it is now\n";
+      std::cout
+          << "note: the scenario has changed since the bundle was written; the case runs as it is now\n";
     }
     run.filters = {id};
     shared.exit_code = run_suite(run, suite);

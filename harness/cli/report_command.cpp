@@ -30,18 +30,22 @@ void add_report(CLI::App& app, Shared& shared) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("report", "Print the summary of a report file, or make another format from it");
+  CLI::App* command =
+      app.add_subcommand("report", "Print the summary of a report file, or make another format from it");
   command->add_option("FILE", options->file, "A report written by run --report")->required();
   command->add_option("--junit", options->junit, "Write JUnit XML to this file");
   command->add_option("--html", options->html, "Write a single-file HTML report");
   command->add_flag("--json", options->json, "Print header, cases and footer as one JSON object");
-  command->footer("Examples:\n  fsdp-cts report out/conformance.ndjson\n  fsdp-cts report out/conformance.ndjson --html out/conformance.html");
+  command->footer(
+      "Examples:\n  fsdp-cts report out/conformance.ndjson\n  fsdp-cts report out/conformance.ndjson --html "
+      "out/conformance.html");
   command->callback([options, &shared] {
     const Report report = read_report(options->file);
     if (!options->junit.empty()) write_junit(report, options->junit);
     if (!options->html.empty()) write_html(report, explanations(shared.root), options->html);
     if (options->json) {
-      std::cout << Json{{"header", report.header}, {"cases", report.cases}, {"footer", report.footer}}.dump(1) << "\n";
+      std::cout << Json{{"header", report.header}, {"cases", report.cases}, {"footer", report.footer}}.dump(1)
+                << "\n";
     } else if (options->junit.empty() && options->html.empty()) {
       print_summary(std::cout, report);
     }

@@ -44,11 +44,16 @@ std::string level(const RunOptions& options, std::size_t selected, std::size_t i
 class SuiteRun {
  public:
   SuiteRun(const RunOptions& options, const Suite& suite)
-      : options_(options), selected_(select(suite, all_filters(options))), suite_(suite), machine_(this_machine()) {
+      : options_(options),
+        selected_(select(suite, all_filters(options))),
+        suite_(suite),
+        machine_(this_machine()) {
     if (!options.must_run.empty()) must_run_ = MustRun(options.must_run);
     if (!options.expectations.empty()) {
       deviations_.emplace(options.expectations,
-                          std::map<std::string, std::string>{{"testee", options.testee.spec}, {"backend", options.testee.backend}, {"device", options.testee.device}},
+                          std::map<std::string, std::string>{{"testee", options.testee.spec},
+                                                             {"backend", options.testee.backend},
+                                                             {"device", options.testee.device}},
                           fmt::format("{:%Y-%m-%d}", fmt::gmtime(started_)));
     }
     reporters_.push_back(std::make_unique<ConsoleReporter>(std::cout, isatty(STDOUT_FILENO) != 0));
@@ -76,7 +81,8 @@ class SuiteRun {
   std::optional<std::string> why_not(const Case& a_case) const {
     if (auto reason = why_not_runnable(a_case, machine_)) return reason;
     const std::string& device = options_.testee.device;
-    if (!device.empty() && device != "cpu" && machine_.gpus == 0) return fmt::format("device {} was asked for and this machine has no GPU", device);
+    if (!device.empty() && device != "cpu" && machine_.gpus == 0)
+      return fmt::format("device {} was asked for and this machine has no GPU", device);
     return std::nullopt;
   }
 
@@ -84,10 +90,14 @@ class SuiteRun {
     PipelineOptions options;
     options.testee = testee_from(options_.testee, suite_);
     const bool record = !options_.record.empty();
-    if (std::any_of(cases.begin(), cases.end(), [&](const Case* each) { return asks_reference(*each, record); })) options.oracle = oracle_of(suite_);
+    if (std::any_of(cases.begin(), cases.end(),
+                    [&](const Case* each) { return asks_reference(*each, record); }))
+      options.oracle = oracle_of(suite_);
     options.session.jobs = options_.jobs;
     options.record = record;
-    options.golden = options.record ? std::filesystem::path(options_.record) : options_.golden.empty() ? suite_.golden_store() : std::filesystem::path(options_.golden);
+    options.golden = options.record            ? std::filesystem::path(options_.record)
+                     : options_.golden.empty() ? suite_.golden_store()
+                                               : std::filesystem::path(options_.golden);
     command_ = options.testee.command;
     Pipeline pipeline(std::move(options));
     pipeline.run(cases, [&](const Case& a_case, const Verdict& verdict, const CaseRun& run) {
@@ -124,11 +134,20 @@ class SuiteRun {
     header_ = {{"type", "header"},
                {"format", 1},
                {"suite", suite_version()},
-               {"testee", {{"name", options_.testee.spec}, {"command", command_}, {"backend", options_.testee.backend}, {"device", options_.testee.device}, {"hello", hello}}},
+               {"testee",
+                {{"name", options_.testee.spec},
+                 {"command", command_},
+                 {"backend", options_.testee.backend},
+                 {"device", options_.testee.device},
+                 {"hello", hello}}},
                {"machine", machine_facts(machine_)},
                {"selection",
-                {{"filters", options_.filters}, {"world", options_.world}, {"quick", options_.quick},
-                 {"level", level(options_, selected_.cases.size(), selected_.suite.size())}, {"cases_in_suite", selected_.suite.size()}, {"scenarios", scenarios}}},
+                {{"filters", options_.filters},
+                 {"world", options_.world},
+                 {"quick", options_.quick},
+                 {"level", level(options_, selected_.cases.size(), selected_.suite.size())},
+                 {"cases_in_suite", selected_.suite.size()},
+                 {"scenarios", scenarios}}},
                {"cases", selected_.cases.size()},
                {"order_seed", options_.seed ? Json(*options_.seed) : Json(nullptr)},
                {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started_))}};
@@ -138,7 +157,8 @@ class SuiteRun {
   void add(const Case& a_case, const Verdict& judged, const CaseRun* run) {
     std::string note;
     const Verdict verdict = deviations_ ? deviations_->apply(a_case, judged, note) : judged;
-    const std::string repeat = fmt::format("fsdp-cts run {}{}", quoted(a_case.id), testee_arguments(options_.testee));
+    const std::string repeat =
+        fmt::format("fsdp-cts run {}{}", quoted(a_case.id), testee_arguments(options_.testee));
     Json record = case_record(a_case, verdict, repeat, note);
     if (run && (options_.keep || (needs_attention(record) && bundles_ < most_bundles))) {
       record["bundle"] = write_bundle(options_.failures, a_case, *run, record, options_.testee).string();
@@ -160,8 +180,12 @@ class SuiteRun {
       if (options_.fix) deviations_->rewrite(selected_.suite);
     }
     if (!faults.empty()) code = 1;
-    Json footer{{"type", "footer"}, {"cases", records_.size()}, {"verdicts", verdicts},
-                {"seconds", std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count()}, {"faults", faults}, {"exit_code", code}};
+    Json footer{{"type", "footer"},
+                {"cases", records_.size()},
+                {"verdicts", verdicts},
+                {"seconds", std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count()},
+                {"faults", faults},
+                {"exit_code", code}};
     for (auto& reporter : reporters_) reporter->finish(footer);
     for (const std::string& fault : faults) std::cout << "not in order: " << fault << "\n";
     const Report report{header_, records_, footer};
@@ -194,6 +218,8 @@ class SuiteRun {
 
 }  // namespace
 
-int run_suite(const RunOptions& options, const Suite& suite) { return SuiteRun(options, suite).run(); }
+int run_suite(const RunOptions& options, const Suite& suite) {
+  return SuiteRun(options, suite).run();
+}
 
 }  // namespace fsdp_cts::cli

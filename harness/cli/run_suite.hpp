@@ -12,7 +12,7 @@ namespace fsdp_cts::cli {
 struct RunOptions {
   std::vector<std::string> filters;
   TesteeChoice testee;
-  int world = 0;                 // 0: all
+  int world = 0;  // 0: all
   bool quick = false;
   int jobs = 0;                  // 0: as many groups as the cores carry
   std::optional<unsigned> seed;  // shuffles the order of cases
@@ -21,8 +21,8 @@ struct RunOptions {
   bool fix = false;
   std::string must_run;
   std::string record;
-  std::string golden;            // other store than golden/store
-  bool keep = false;             // bundles of passed cases too
+  std::string golden;  // other store than golden/store
+  bool keep = false;   // bundles of passed cases too
   std::string failures = "out/failures";
 };
 

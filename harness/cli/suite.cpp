@@ -18,7 +18,8 @@ std::string nearest(const std::vector<Case>& cases, const std::string& term) {
     std::size_t length = 0;
     for (std::size_t from = 0; from < term.size(); ++from) {
       for (std::size_t size = part.size(); size > best_length && size > length; --size) {
-        if (part.find(term.substr(from, size)) != std::string::npos && term.size() - from >= size) length = size;
+        if (part.find(term.substr(from, size)) != std::string::npos && term.size() - from >= size)
+          length = size;
       }
     }
     if (length > best_length && length >= 4) {
@@ -34,15 +35,21 @@ std::string nearest(const std::vector<Case>& cases, const std::string& term) {
 Suite find_suite(const std::string& root_option) {
   Suite suite;
   const char* from_environment = std::getenv("FSDP_CTS_ROOT");
-  suite.root = !root_option.empty() ? root_option : from_environment && *from_environment ? from_environment : FSDP_CTS_SOURCE_DIR;
+  suite.root = !root_option.empty()                    ? root_option
+               : from_environment && *from_environment ? from_environment
+                                                       : FSDP_CTS_SOURCE_DIR;
   suite.bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   if (!std::filesystem::is_directory(suite.conformance())) {
-    throw UsageError(fmt::format("there are no scenarios under {}; name the folder of fsdp-cts with --root or FSDP_CTS_ROOT", suite.root.string()));
+    throw UsageError(fmt::format(
+        "there are no scenarios under {}; name the folder of fsdp-cts with --root or FSDP_CTS_ROOT",
+        suite.root.string()));
   }
   return suite;
 }
 
-std::string suite_version() { return FSDP_CTS_VERSION; }
+std::string suite_version() {
+  return FSDP_CTS_VERSION;
+}
 
 Selected select(const Suite& suite, const std::vector<std::string>& filters) {
   std::vector<Case> all = load_cases(suite.conformance());
@@ -55,12 +62,16 @@ Selected select(const Suite& suite, const std::vector<std::string>& filters) {
   std::string hint;
   for (const std::string& term : result.unmatched) {
     const std::string close = nearest(all, term);
-    hint += fmt::format("\n  '{}' matches no case{}", term, close.empty() ? "" : fmt::format("; did you mean '{}'?", close));
+    hint += fmt::format("\n  '{}' matches no case{}", term,
+                        close.empty() ? "" : fmt::format("; did you mean '{}'?", close));
   }
-  if (hint.empty() && result.cases.empty()) hint = "\n  each filter matches something, but no case matches all of them";
+  if (hint.empty() && result.cases.empty())
+    hint = "\n  each filter matches something, but no case matches all of them";
   if (!hint.empty()) {
-    throw UsageError(fmt::format("no case is selected{}\n  see `fsdp-cts list` for all {} cases; a FILTER is a glob over ids, or seed:F2MP, lane:exact, world:2, label:gpu",
-                                 hint, all.size()));
+    throw UsageError(
+        fmt::format("no case is selected{}\n  see `fsdp-cts list` for all {} cases; a FILTER is a glob over "
+                    "ids, or seed:F2MP, lane:exact, world:2, label:gpu",
+                    hint, all.size()));
   }
   return {std::move(result.cases), std::move(all)};
 }

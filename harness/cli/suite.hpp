@@ -10,8 +10,9 @@
 namespace fsdp_cts::cli {
 
 struct Suite {
-  std::filesystem::path root;  // the source tree: --root, else FSDP_CTS_ROOT, else where this program was built from
-  std::filesystem::path bin;   // the folder of this program: testee and reference lie beside it
+  std::filesystem::path
+      root;  // the source tree: --root, else FSDP_CTS_ROOT, else where this program was built from
+  std::filesystem::path bin;  // the folder of this program: testee and reference lie beside it
 
   std::filesystem::path conformance() const { return root / "conformance"; }
   std::filesystem::path golden_store() const { return root / "golden" / "store"; }

@@ -17,20 +17,25 @@ std::string environment(const char* name) {
 std::string python() {
   if (std::string chosen = environment("FSDP_CTS_PYTHON"); !chosen.empty()) return chosen;
   const std::string cache = environment("XDG_CACHE_HOME");
-  const fs::path made = (cache.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(cache)) / "fsdp-cts" / "torch-2.11.0" / "bin" / "python";
+  const fs::path made = (cache.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(cache)) /
+                        "fsdp-cts" / "torch-2.11.0" / "bin" / "python";
   return fs::exists(made) ? made.string() : "python3";
 }
 
 std::string program(const Suite& suite, const char* name, const char* purpose) {
   const fs::path file = suite.bin / name;
-  if (!fs::exists(file)) throw UsageError(fmt::format("{} is not there; it is {} and built by `cmake --build` with LibTorch (see ci/build)", file.string(), purpose));
+  if (!fs::exists(file))
+    throw UsageError(
+        fmt::format("{} is not there; it is {} and built by `cmake --build` with LibTorch (see ci/build)",
+                    file.string(), purpose));
   return file.string();
 }
 
 std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
   const std::string& spec = choice.spec;
   if (spec == "cpp") return {program(suite, "fsdp_testee", "the C++ implementation's testee")};
-  if (spec.rfind("mutant:", 0) == 0) return {program(suite, "fsdp_testee", "the C++ implementation's testee"), "--mutant", spec.substr(7)};
+  if (spec.rfind("mutant:", 0) == 0)
+    return {program(suite, "fsdp_testee", "the C++ implementation's testee"), "--mutant", spec.substr(7)};
   if (spec == "pytorch") {
     const fs::path testee = suite.root / "golden" / "pytorch_testee";
     if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");
@@ -48,7 +53,8 @@ Testee testee_from(const TesteeChoice& choice, const Suite& suite) {
   Testee testee;
   testee.name = choice.spec;
   testee.command = command_of(choice, suite);
-  for (const auto& [option, value] : {std::pair("--backend", choice.backend), std::pair("--device", choice.device)}) {
+  for (const auto& [option, value] :
+       {std::pair("--backend", choice.backend), std::pair("--device", choice.device)}) {
     if (value.empty()) continue;
     testee.command.push_back(option);
     testee.command.push_back(value);
@@ -65,7 +71,10 @@ Testee oracle_of(const Suite& suite) {
 }
 
 std::string quoted(const std::string& word) {
-  if (!word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%") == std::string::npos) return word;
+  if (!word.empty() &&
+      word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%") ==
+          std::string::npos)
+    return word;
   std::string result = "'";
   for (char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";

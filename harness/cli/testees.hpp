@@ -14,15 +14,17 @@ struct TesteeChoice {
   std::string device;
 };
 
-// cpp: <bin>/fsdp_testee; mutant:ID: the same with --mutant ID; pytorch: golden/pytorch_testee with FSDP_CTS_PYTHON, else the
-// interpreter ci/setup makes, else python3; anything else is a command line, run by the shell if it has more than one word.
-// Throws UsageError when the program is not there, saying how to get it.
+// cpp: <bin>/fsdp_testee; mutant:ID: the same with --mutant ID; pytorch: golden/pytorch_testee with
+// FSDP_CTS_PYTHON, else the interpreter ci/setup makes, else python3; anything else is a command line, run by
+// the shell if it has more than one word. Throws UsageError when the program is not there, saying how to get
+// it.
 Testee testee_from(const TesteeChoice& choice, const Suite& suite);
 
 // The oracle: <bin>/fsdp_reference. Throws UsageError when it was not built.
 Testee oracle_of(const Suite& suite);
 
-// As it stands on a command line, for `repeat` commands: "--testee pytorch --device cuda", "" for the default.
+// As it stands on a command line, for `repeat` commands: "--testee pytorch --device cuda", "" for the
+// default.
 std::string testee_arguments(const TesteeChoice& choice);
 
 // One shell word, quoted where needed.

@@ -16,24 +16,32 @@ std::string reached(const Report& report) {
   if (level == "partial") return "none: only a part of the suite was selected";
   const auto& verdicts = report.footer.at("verdicts");
   for (const char* verdict : {"unsupported", "xfail"}) {
-    if (verdicts.contains(verdict)) return fmt::format("none: {} cases are {}", verdicts[verdict].get<int>(), verdict);
+    if (verdicts.contains(verdict))
+      return fmt::format("none: {} cases are {}", verdicts[verdict].get<int>(), verdict);
   }
-  return level + (verdicts.contains("skipped") ? fmt::format(" ({} cases cannot run on that machine)", verdicts["skipped"].get<int>()) : "");
+  return level + (verdicts.contains("skipped")
+                      ? fmt::format(" ({} cases cannot run on that machine)", verdicts["skipped"].get<int>())
+                      : "");
 }
 
 }  // namespace
 
 void add_verify(CLI::App& app, Shared& shared) {
   auto file = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("verify", "Is a report complete and untampered, and which level does it reach?");
+  CLI::App* command =
+      app.add_subcommand("verify", "Is a report complete and untampered, and which level does it reach?");
   command->add_option("FILE", *file, "A report written by run --report")->required();
-  command->footer("Exit codes: 0 complete and as expected, 1 complete but not as expected, 2 incomplete, tampered or no report.\nExample:\n  fsdp-cts verify out/conformance.ndjson");
+  command->footer(
+      "Exit codes: 0 complete and as expected, 1 complete but not as expected, 2 incomplete, tampered or no "
+      "report.\nExample:\n  fsdp-cts verify out/conformance.ndjson");
   command->callback([file, &shared] {
     try {
       const Report report = read_report(*file);
       const int code = report.footer.at("exit_code").get<int>();
-      std::cout << fmt::format("complete and untampered: {} cases on {}, suite {}, {}\n", report.cases.size(), report.header.at("testee").at("name").get<std::string>(),
-                               report.header.at("suite").get<std::string>(), report.footer.at("verdicts").dump());
+      std::cout << fmt::format("complete and untampered: {} cases on {}, suite {}, {}\n", report.cases.size(),
+                               report.header.at("testee").at("name").get<std::string>(),
+                               report.header.at("suite").get<std::string>(),
+                               report.footer.at("verdicts").dump());
       std::cout << "level: " << reached(report) << "\n";
       shared.exit_code = code == 0 || code == 77 ? 0 : 1;
     } catch (const ReportError& error) {

@@ -12,7 +12,9 @@
 namespace fsdp_cts {
 namespace {
 
-std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 std::int64_t numel_of(const std::vector<std::int64_t>& shape) {
   std::uint64_t count = 1;  // unsigned: a testee's shape may be anything
@@ -50,7 +52,8 @@ class ModelShapes {
       }
     }
     if (auto children = module.find("children"); children != module.end()) {
-      for (const Json& child : *children) add_aliases(model, child.at(1), prefix + child.at(0).get<std::string>() + ".");
+      for (const Json& child : *children)
+        add_aliases(model, child.at(1), prefix + child.at(0).get<std::string>() + ".");
     }
   }
 
@@ -59,7 +62,8 @@ class ModelShapes {
 
 class TesteeAssembly {
  public:
-  TesteeAssembly(const Case& a_case, const ProgramMap& program, const ShardingPlan& plan, std::vector<Finding>& findings)
+  TesteeAssembly(const Case& a_case, const ProgramMap& program, const ShardingPlan& plan,
+                 std::vector<Finding>& findings)
       : shapes_(a_case), program_(program), plan_(plan), findings_(findings) {}
 
   void add(const Observation& observation) {
@@ -79,7 +83,9 @@ class TesteeAssembly {
   void finish() {
     for (auto& [place, shards] : sharded_) {
       // Ranks answer in any order; what is said about them must not depend on it.
-      std::sort(shards.begin(), shards.end(), [](const ShardOfRank& a, const ShardOfRank& b) { return a.held.place.rank < b.held.place.rank; });
+      std::sort(shards.begin(), shards.end(), [](const ShardOfRank& a, const ShardOfRank& b) {
+        return a.held.place.rank < b.held.place.rank;
+      });
       assemble(place, shards);
     }
   }
@@ -87,7 +93,8 @@ class TesteeAssembly {
   Evidence evidence;
 
  private:
-  void report(const std::string& code, const Place& place, const std::string& text, Json actual = nullptr, Json expected = nullptr) {
+  void report(const std::string& code, const Place& place, const std::string& text, Json actual = nullptr,
+              Json expected = nullptr) {
     Finding finding = finding_at(VerdictKind::fail, code, place, program_, describe(place) + ": " + text);
     if (!actual.is_null()) finding.divergence["actual"] = std::move(actual);
     if (!expected.is_null()) finding.divergence["expected"] = std::move(expected);
@@ -107,13 +114,18 @@ class TesteeAssembly {
     // Optimizers keep scalars beside tensors of the parameter's shape (a step count).
     const bool scalar_state = state && numel_of(item.held.global_shape) == 1;
     if (item.held.global_shape != known->shape && !scalar_state) {
-      report("shape", place, fmt::format("global shape {} where the model has {}", shape_text(item.held.global_shape), shape_text(known->shape)),
+      report("shape", place,
+             fmt::format("global shape {} where the model has {}", shape_text(item.held.global_shape),
+                         shape_text(known->shape)),
              item.held.global_shape, known->shape);
       return false;
     }
-    const bool lies_still = place.what == "full_parameters" || (place.what == "parameters" && program_.at(place.step).settled);
+    const bool lies_still =
+        place.what == "full_parameters" || (place.what == "parameters" && program_.at(place.step).settled);
     if (lies_still && !item.held.pieces.empty() && item.held.dtype != known->dtype) {
-      report("dtype", place, fmt::format("{} while it lies still; the model's parameter is {}", dtype_name(item.held.dtype), dtype_name(known->dtype)),
+      report("dtype", place,
+             fmt::format("{} while it lies still; the model's parameter is {}", dtype_name(item.held.dtype),
+                         dtype_name(known->dtype)),
              dtype_name(item.held.dtype), dtype_name(known->dtype));
       return false;
     }
@@ -134,7 +146,9 @@ class TesteeAssembly {
     Value value{{}, item.held.none, false, item.requires_grad};
     if (!item.held.none) {
       Whole whole(item.held.dtype, item.held.global_shape);
-      if (!put(whole, place, item.held, copies(item)) || !complete(whole, place, fmt::format("rank {}, which says it is not sharded", *place.rank))) return;
+      if (!put(whole, place, item.held, copies(item)) ||
+          !complete(whole, place, fmt::format("rank {}, which says it is not sharded", *place.rank)))
+        return;
       value.tensor = std::move(whole.tensor);
     }
     evidence.values.emplace(place, std::move(value));
@@ -171,7 +185,9 @@ class TesteeAssembly {
     for (std::size_t i = 0; i < held.pieces.size(); ++i) {
       const Piece& piece = held.pieces[i];
       if (piece.offset < 0 || piece.offset > count || piece.length > count - piece.offset) {
-        report("shard_out_of_range", held.place, fmt::format("elements {} to {} of a tensor of {}", piece.offset, piece.offset + piece.length, count));
+        report("shard_out_of_range", held.place,
+               fmt::format("elements {} to {} of a tensor of {}", piece.offset, piece.offset + piece.length,
+                           count));
         return false;
       }
       for (std::int64_t at = piece.offset; at < piece.offset + piece.length; ++at) {
@@ -179,7 +195,8 @@ class TesteeAssembly {
         if (owner != -1) {
           Place of_rank = place;
           of_rank.rank = rank;
-          report("shard_overlap", of_rank, fmt::format("element {} is held by rank {} and by rank {}", at, owner, rank),
+          report("shard_overlap", of_rank,
+                 fmt::format("element {} is held by rank {} and by rank {}", at, owner, rank),
                  fmt::format("ranks {} and {}", owner, rank), "one rank");
           return false;
         }
@@ -196,8 +213,9 @@ class TesteeAssembly {
     auto hole = std::find(whole.owner.begin(), whole.owner.end(), -1);
     if (hole == whole.owner.end()) return true;
     const auto missing = std::count(whole.owner.begin(), whole.owner.end(), -1);
-    report("shard_missing", place, fmt::format("{} of {} elements, from element {} on, are held by nobody among {}", missing, whole.owner.size(),
-                                               hole - whole.owner.begin(), holders));
+    report("shard_missing", place,
+           fmt::format("{} of {} elements, from element {} on, are held by nobody among {}", missing,
+                       whole.owner.size(), hole - whole.owner.begin(), holders));
     findings_.back().divergence["index"] = unflatten(hole - whole.owner.begin(), whole.tensor.shape);
     return false;
   }
@@ -210,15 +228,17 @@ class TesteeAssembly {
       if (shard.held.dtype == first->dtype) continue;
       Place of_rank = place;
       of_rank.rank = shard.held.place.rank;
-      report("rank_disagreement", of_rank, fmt::format("{} on rank {} but {} on rank {}", dtype_name(shard.held.dtype), *shard.held.place.rank,
-                                                       dtype_name(first->dtype), *first->place.rank),
+      report("rank_disagreement", of_rank,
+             fmt::format("{} on rank {} but {} on rank {}", dtype_name(shard.held.dtype),
+                         *shard.held.place.rank, dtype_name(first->dtype), *first->place.rank),
              dtype_name(shard.held.dtype), dtype_name(first->dtype));
       return false;
     }
     return true;
   }
 
-  // Which of the legal groupings the pieces follow: after forward parameters may lie sharded over smaller groups.
+  // Which of the legal groupings the pieces follow: after forward parameters may lie sharded over smaller
+  // groups.
   ShardGroups grouping(const Place& place, const std::vector<ShardOfRank>& shards) const {
     ShardGroups by_mesh = plan_.shard_groups(place.model, parameter_of(place));
     if (program_.at(place.step).settled) return by_mesh;
@@ -239,14 +259,16 @@ class TesteeAssembly {
     for (const std::vector<int>& group : groups.groups) {
       std::vector<const ShardOfRank*> members;
       for (const ShardOfRank& shard : shards) {
-        if (std::find(group.begin(), group.end(), *shard.held.place.rank) != group.end()) members.push_back(&shard);
+        if (std::find(group.begin(), group.end(), *shard.held.place.rank) != group.end())
+          members.push_back(&shard);
       }
       // Ranks that did not take part in this step are missed by the law that all ranks answer, not here.
       if (members.empty()) continue;
       Place of_group = place;
       if (!groups.replicas && groups.groups.size() > 1) of_group.rank = group.front();
       Value value{{}, true, true, members.front()->requires_grad};
-      auto present = std::find_if(members.begin(), members.end(), [](const ShardOfRank* shard) { return !shard->held.none; });
+      auto present = std::find_if(members.begin(), members.end(),
+                                  [](const ShardOfRank* shard) { return !shard->held.none; });
       if (present != members.end()) {
         Whole whole((*present)->held.dtype, (*present)->held.global_shape);
         for (const ShardOfRank* shard : members) {
@@ -259,8 +281,9 @@ class TesteeAssembly {
       if (groups.replicas && first_replica && value.tensor.bytes != first_replica->bytes) {
         Place of_rank = place;
         of_rank.rank = group.front();
-        report("replica_differs", of_rank, fmt::format("the replica on ranks {} has other bits than the one on ranks {}", fmt::join(group, ", "),
-                                                       fmt::join(groups.groups.front(), ", ")));
+        report("replica_differs", of_rank,
+               fmt::format("the replica on ranks {} has other bits than the one on ranks {}",
+                           fmt::join(group, ", "), fmt::join(groups.groups.front(), ", ")));
         return;
       }
       if (groups.replicas && !first_replica) first_replica = value.tensor;
@@ -278,8 +301,8 @@ class TesteeAssembly {
 
 }  // namespace
 
-Evidence assemble_testee(const Case& a_case, const ProgramMap& program, const ShardingPlan& plan, const CaseRun& run,
-                         std::vector<Finding>& findings) {
+Evidence assemble_testee(const Case& a_case, const ProgramMap& program, const ShardingPlan& plan,
+                         const CaseRun& run, std::vector<Finding>& findings) {
   TesteeAssembly assembly(a_case, program, plan, findings);
   for (const Observation& observation : run.observations) assembly.add(observation);
   assembly.finish();
@@ -289,15 +312,18 @@ Evidence assemble_testee(const Case& a_case, const ProgramMap& program, const Sh
 Evidence assemble_oracle(const ProgramMap& program, const CaseRun& run, std::vector<Finding>& findings) {
   Evidence evidence;
   EntrySink sink;
-  sink.on_register = [&](const Place& place, const HostTensor& tensor) { evidence.values[place] = Value{tensor, false, false, {}}; };
+  sink.on_register = [&](const Place& place, const HostTensor& tensor) {
+    evidence.values[place] = Value{tensor, false, false, {}};
+  };
   sink.on_fact = [&](const Place& place, const Json& entry) { evidence.facts[place] = entry; };
   sink.on_finding = [&](Finding finding) { findings.push_back(std::move(finding)); };
   sink.on_item = [&](const ItemRead& item) {
     Value value{{}, item.held.none, false, item.requires_grad};
     if (!item.held.none) {
       if (item.held.pieces.size() != 1 || item.held.pieces[0].length != numel_of(item.held.global_shape)) {
-        findings.push_back(finding_at(VerdictKind::setup_error, "reference_incomplete", item.held.place, program,
-                                      "the reference gave " + describe(item.held.place) + " in parts; it must give whole tensors"));
+        findings.push_back(finding_at(
+            VerdictKind::setup_error, "reference_incomplete", item.held.place, program,
+            "the reference gave " + describe(item.held.place) + " in parts; it must give whole tensors"));
         return;
       }
       value.tensor = *item.tensors[0];
@@ -305,7 +331,8 @@ Evidence assemble_oracle(const ProgramMap& program, const CaseRun& run, std::vec
     }
     evidence.values[item.held.place] = std::move(value);
   };
-  for (const Observation& observation : run.observations) read_entries(observation, program, true, VerdictKind::setup_error, sink);
+  for (const Observation& observation : run.observations)
+    read_entries(observation, program, true, VerdictKind::setup_error, sink);
   return evidence;
 }
 

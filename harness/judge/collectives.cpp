@@ -32,7 +32,9 @@ std::vector<Trace> traces(const Scene& scene, const Selection& selection, std::v
     try {
       for (const Json& event : fact->at("events")) trace.events.push_back(read_event(event));
     } catch (const std::exception& error) {
-      findings.push_back(failure(scene, place, {"malformed_entry", fmt::format("{}: an event cannot be read ({})", describe(place), error.what())}));
+      findings.push_back(failure(scene, place,
+                                 {"malformed_entry", fmt::format("{}: an event cannot be read ({})",
+                                                                 describe(place), error.what())}));
     }
     result.push_back(std::move(trace));
   }
@@ -50,8 +52,9 @@ double bytes_sent(const Collective& event) {
 }
 
 std::string describe(const Collective& event) {
-  return fmt::format("{}({}{}{}, {} -> {}, ranks {}{}{})", event.op, event.dtype, event.reduce_op.empty() ? "" : ", ", event.reduce_op,
-                     event.in_numel, event.out_numel, fmt::join(event.group, ","), event.phase.empty() ? "" : ", in ", event.phase);
+  return fmt::format("{}({}{}{}, {} -> {}, ranks {}{}{})", event.op, event.dtype,
+                     event.reduce_op.empty() ? "" : ", ", event.reduce_op, event.in_numel, event.out_numel,
+                     fmt::join(event.group, ","), event.phase.empty() ? "" : ", in ", event.phase);
 }
 
 }  // namespace fsdp_cts

@@ -21,12 +21,12 @@ struct Trace {
   std::vector<Collective> events;
 };
 
-// All `trace` observations the selection takes, in program order, then by rank. Events that cannot be read become a
-// finding `malformed_entry` and are left out.
+// All `trace` observations the selection takes, in program order, then by rank. Events that cannot be read
+// become a finding `malformed_entry` and are left out.
 std::vector<Trace> traces(const Scene& scene, const Selection& selection, std::vector<Finding>& findings);
 
-// Bytes one rank sends, by the formulae of a ring: (W-1)/W of the larger side for all_gather and reduce_scatter, twice
-// that for all_reduce; a broadcast sends its input.
+// Bytes one rank sends, by the formulae of a ring: (W-1)/W of the larger side for all_gather and
+// reduce_scatter, twice that for all_reduce; a broadcast sends its input.
 double bytes_sent(const Collective& event);
 
 // "reduce_scatter(bfloat16, 128 -> 64, ranks 0-1)", for messages.

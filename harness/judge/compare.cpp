@@ -17,11 +17,16 @@ struct Format {
 
 Format format_of(DType dtype) {
   switch (dtype) {
-    case DType::float64: return {52, -1022};
-    case DType::float32: return {23, -126};
-    case DType::float16: return {10, -14};
-    case DType::bfloat16: return {7, -126};
-    default: return {52, -1022};
+    case DType::float64:
+      return {52, -1022};
+    case DType::float32:
+      return {23, -126};
+    case DType::float16:
+      return {10, -14};
+    case DType::bfloat16:
+      return {7, -126};
+    default:
+      return {52, -1022};
   }
 }
 
@@ -31,7 +36,9 @@ DType coarser(DType a, DType b) {
   return format_of(a).mantissa <= format_of(b).mantissa ? a : b;
 }
 
-bool same_element(double actual, double expected) { return actual == expected; }  // ±0 equal, NaN never
+bool same_element(double actual, double expected) {
+  return actual == expected;
+}  // ±0 equal, NaN never
 
 bool close(double actual, double expected, const Tolerance& tolerance) {
   if (same_element(actual, expected)) return true;
@@ -43,11 +50,16 @@ bool close(double actual, double expected, const Tolerance& tolerance) {
 
 Tolerance upstream_tolerance(DType dtype) {
   switch (dtype) {
-    case DType::float16: return {false, 1e-3, 1e-5};
-    case DType::bfloat16: return {false, 1.6e-2, 1e-5};
-    case DType::float32: return {false, 1.3e-6, 1e-5};
-    case DType::float64: return {false, 1e-7, 1e-7};
-    default: return {};
+    case DType::float16:
+      return {false, 1e-3, 1e-5};
+    case DType::bfloat16:
+      return {false, 1.6e-2, 1e-5};
+    case DType::float32:
+      return {false, 1.3e-6, 1e-5};
+    case DType::float64:
+      return {false, 1e-7, 1e-7};
+    default:
+      return {};
   }
 }
 
@@ -66,7 +78,8 @@ double ulp_distance(double actual, double expected, DType actual_dtype, DType ex
   if (actual == expected) return 0;
   if (!std::isfinite(actual) || !std::isfinite(expected)) return std::numeric_limits<double>::infinity();
   const Format format = format_of(coarser(actual_dtype, expected_dtype));
-  const int exponent = expected == 0 ? format.min_exponent : std::max(std::ilogb(expected), format.min_exponent);
+  const int exponent =
+      expected == 0 ? format.min_exponent : std::max(std::ilogb(expected), format.min_exponent);
   return std::abs(actual - expected) / std::ldexp(1.0, exponent - format.mantissa);
 }
 
@@ -89,7 +102,8 @@ std::vector<std::int64_t> unflatten(std::int64_t index, const std::vector<std::i
   return result;
 }
 
-Difference compare(const HostTensor& actual, const HostTensor& expected, const Tolerance& tolerance, bool check_dtype) {
+Difference compare(const HostTensor& actual, const HostTensor& expected, const Tolerance& tolerance,
+                   bool check_dtype) {
   Difference difference;
   if (check_dtype && actual.dtype != expected.dtype) {
     difference.kind = Difference::Kind::dtype;
@@ -110,7 +124,8 @@ Difference compare(const HostTensor& actual, const HostTensor& expected, const T
     const double a = actual.element(i), e = expected.element(i);
     // int64 beyond 2^53 would collide as doubles: integers of one dtype are compared by their bytes.
     const auto at = static_cast<std::size_t>(i) * size;
-    const bool same = integers ? std::memcmp(&actual.bytes[at], &expected.bytes[at], size) == 0 : same_element(a, e);
+    const bool same =
+        integers ? std::memcmp(&actual.bytes[at], &expected.bytes[at], size) == 0 : same_element(a, e);
     if (same) {
       ++difference.exact_elements;
       continue;

@@ -17,7 +17,9 @@ struct EntryFault : std::runtime_error {
 const HostTensor& tensor_named(const Observation& observation, const Json& name) {
   auto found = observation.tensors.find(name.get<std::string>());
   if (found == observation.tensors.end()) {
-    throw EntryFault("tensor_missing", fmt::format("names tensor '{}', which is not in the observation's file", name.get<std::string>()));
+    throw EntryFault(
+        "tensor_missing",
+        fmt::format("names tensor '{}', which is not in the observation's file", name.get<std::string>()));
   }
   return found->second;
 }
@@ -28,11 +30,14 @@ ItemRead read_item(const Observation& observation, const Json& item, const Place
   read.held.place.name = item.at("name").get<std::string>();
   read.held.global_shape = item.at("global_shape").get<std::vector<std::int64_t>>();
   for (std::int64_t size : read.held.global_shape) {
-    if (size < 0) throw EntryFault("shape", fmt::format("{} has a negative size in its global_shape", read.held.place.name));
+    if (size < 0)
+      throw EntryFault("shape",
+                       fmt::format("{} has a negative size in its global_shape", read.held.place.name));
   }
   read.held.none = item.value("none", false);
   read.held.sharded = item.value("sharded", false);
-  if (auto it = item.find("requires_grad"); it != item.end() && it->is_boolean()) read.requires_grad = it->get<bool>();
+  if (auto it = item.find("requires_grad"); it != item.end() && it->is_boolean())
+    read.requires_grad = it->get<bool>();
   if (read.held.none && !item.contains("dtype")) return read;
   read.held.dtype = dtype_from_name(item.at("dtype").get<std::string>());
   if (!item.contains("pieces")) return read;
@@ -45,8 +50,10 @@ ItemRead read_item(const Observation& observation, const Json& item, const Place
                                             dtype_name(read.held.dtype), dtype_name(tensor.dtype)));
     }
     if (extent.length < 0 || padding < 0 || tensor.numel() != extent.length + padding) {
-      throw EntryFault("shape", fmt::format("a piece of {} is said to have {} elements and {} of padding but its tensor has {}",
-                                            read.held.place.name, extent.length, padding, tensor.numel()));
+      throw EntryFault(
+          "shape",
+          fmt::format("a piece of {} is said to have {} elements and {} of padding but its tensor has {}",
+                      read.held.place.name, extent.length, padding, tensor.numel()));
     }
     read.held.pieces.push_back(extent);
     read.tensors.push_back(&tensor);
@@ -54,12 +61,13 @@ ItemRead read_item(const Observation& observation, const Json& item, const Place
   return read;
 }
 
-Place place_of(const Observation& observation, const Json& entry, const ProgramMap& program, bool entry_ranks) {
+Place place_of(const Observation& observation, const Json& entry, const ProgramMap& program,
+               bool entry_ranks) {
   Place place;
   place.step = observation.step;
   place.what = entry.at("what").get<std::string>();
   place.model = entry.contains("model") && entry["model"].is_string() ? entry["model"].get<std::string>()
-                                                                       : program.at(observation.step).model;
+                                                                      : program.at(observation.step).model;
   if (!entry_ranks) {
     place.rank = observation.rank;
   } else if (auto rank = entry.find("rank"); rank != entry.end() && rank->is_number_integer()) {
@@ -71,7 +79,8 @@ Place place_of(const Observation& observation, const Json& entry, const ProgramM
 
 }  // namespace
 
-Finding finding_at(VerdictKind kind, std::string code, const Place& place, const ProgramMap& program, std::string summary) {
+Finding finding_at(VerdictKind kind, std::string code, const Place& place, const ProgramMap& program,
+                   std::string summary) {
   Finding finding{kind, std::move(code), std::move(summary), Json::object(), place.step};
   Json& divergence = finding.divergence;
   if (program.contains(place.step)) {
@@ -89,18 +98,22 @@ Finding finding_at(VerdictKind kind, std::string code, const Place& place, const
   return finding;
 }
 
-void read_entries(const Observation& observation, const ProgramMap& program, bool entry_ranks, VerdictKind kind,
-                  const EntrySink& sink) {
+void read_entries(const Observation& observation, const ProgramMap& program, bool entry_ranks,
+                  VerdictKind kind, const EntrySink& sink) {
   Place where;
   where.step = observation.step;
   if (!entry_ranks) where.rank = observation.rank;
   auto report = [&](const std::string& code, const std::string& text) {
-    sink.on_finding(finding_at(kind, code, where, program, fmt::format("{}{}", where.rank ? fmt::format("rank {}: ", *where.rank) : "", text)));
+    sink.on_finding(
+        finding_at(kind, code, where, program,
+                   fmt::format("{}{}", where.rank ? fmt::format("rank {}: ", *where.rank) : "", text)));
   };
-  const bool observes = program.contains(observation.step) && (program.at(observation.step).verb == "observe" ||
-                                                               program.at(observation.step).verb == "attempt_end");
+  const bool observes =
+      program.contains(observation.step) &&
+      (program.at(observation.step).verb == "observe" || program.at(observation.step).verb == "attempt_end");
   if (!observes || (!entry_ranks && !program.takes_part(observation.step, observation.rank))) {
-    report("unknown_step", fmt::format("sent an observation for step {}, at which it has nothing to observe", observation.step));
+    report("unknown_step", fmt::format("sent an observation for step {}, at which it has nothing to observe",
+                                       observation.step));
     return;
   }
   if (!observation.entries.is_array()) {
@@ -127,7 +140,8 @@ void read_entries(const Observation& observation, const ProgramMap& program, boo
     } catch (const EntryFault& fault) {
       report(fault.code, fault.what());
     } catch (const std::exception& error) {
-      report("malformed_entry", fmt::format("an entry cannot be read ({}): {:.200}", error.what(), entry.dump()));
+      report("malformed_entry",
+             fmt::format("an entry cannot be read ({}): {:.200}", error.what(), entry.dump()));
     }
   }
 }

@@ -24,12 +24,13 @@ struct EntrySink {
   std::function<void(Finding)> on_finding;
 };
 
-// Calls the sink for everything in one observation. `kind` is the verdict of findings. With `entry_ranks` the entry's own
-// "rank" counts (null or absent: all ranks), else the sender's.
-void read_entries(const Observation& observation, const ProgramMap& program, bool entry_ranks, VerdictKind kind,
-                  const EntrySink& sink);
+// Calls the sink for everything in one observation. `kind` is the verdict of findings. With `entry_ranks` the
+// entry's own "rank" counts (null or absent: all ranks), else the sender's.
+void read_entries(const Observation& observation, const ProgramMap& program, bool entry_ranks,
+                  VerdictKind kind, const EntrySink& sink);
 
 // A finding at a place, with the divergence keys every finding has.
-Finding finding_at(VerdictKind kind, std::string code, const Place& place, const ProgramMap& program, std::string summary);
+Finding finding_at(VerdictKind kind, std::string code, const Place& place, const ProgramMap& program,
+                   std::string summary);
 
 }  // namespace fsdp_cts

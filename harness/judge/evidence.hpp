@@ -1,5 +1,5 @@
-// What an implementation observed, in the form the judge compares: whole tensors and JSON facts, each at one place.
-// The same form for a testee (assembled from its shards), for the oracle and for a golden recording.
+// What an implementation observed, in the form the judge compares: whole tensors and JSON facts, each at one
+// place. The same form for a testee (assembled from its shards), for the oracle and for a golden recording.
 #pragma once
 
 #include <compare>
@@ -15,17 +15,17 @@ namespace fsdp_cts {
 // One observed value. Iteration, label and phase follow from the step (ProgramMap).
 struct Place {
   int step = 0;
-  std::string what;          // "loss", "gradients", "state_dict:full", …
+  std::string what;  // "loss", "gradients", "state_dict:full", …
   std::string model;
-  std::string name;          // parameter, buffer or optimizer state; attempt name; "" for registers and other facts
-  std::optional<int> rank;   // none: one value for all ranks (assembled from shards, or equal everywhere)
+  std::string name;  // parameter, buffer or optimizer state; attempt name; "" for registers and other facts
+  std::optional<int> rank;  // none: one value for all ranks (assembled from shards, or equal everywhere)
   auto operator<=>(const Place&) const = default;
 };
 std::string describe(const Place& place);
 
 struct Value {
-  HostTensor tensor;   // whole, in the global shape; empty when `none`
-  bool none = false;   // an absent gradient
+  HostTensor tensor;  // whole, in the global shape; empty when `none`
+  bool none = false;  // an absent gradient
   bool sharded = false;
   std::optional<bool> requires_grad;
 };
@@ -53,8 +53,8 @@ struct Evidence {
   std::vector<Held> held;       // testee and recordings of one only; empty for the oracle
 };
 
-// The values a place is to be compared with: the same rank's, else the one for all ranks, else (where `place` stands for
-// all ranks and the other side differs by rank) every rank's.
+// The values a place is to be compared with: the same rank's, else the one for all ranks, else (where `place`
+// stands for all ranks and the other side differs by rank) every rank's.
 std::vector<const Place*> counterparts(const std::map<Place, Value>& values, const Place& place);
 
 // The fact of the same rank, else the one for all ranks; null when there is none.

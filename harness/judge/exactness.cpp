@@ -20,16 +20,20 @@ std::optional<Finding> first_inexact(const Case& a_case, const Evidence& native,
   for (const auto& [place, value] : native.values) {
     if (!compared.count(place.what) || value.none) continue;
     auto found = widened.values.find(place);
-    const bool comparable = found != widened.values.end() && !found->second.none && found->second.tensor.shape == value.tensor.shape;
+    const bool comparable = found != widened.values.end() && !found->second.none &&
+                            found->second.tensor.shape == value.tensor.shape;
     if (!comparable) {
-      return finding_at(VerdictKind::setup_error, "inexact", place, program, describe(place) + ": the float64 run of the reference has no such value");
+      return finding_at(VerdictKind::setup_error, "inexact", place, program,
+                        describe(place) + ": the float64 run of the reference has no such value");
     }
     const Difference difference = compare(value.tensor, found->second.tensor, Tolerance{}, false);
     if (!difference) continue;
     const auto index = unflatten(difference.index, value.tensor.shape);
-    Finding finding = finding_at(VerdictKind::setup_error, "inexact", place, program,
-                                 fmt::format("not exact, so it does not belong into the exact lane: {}, element [{}] is {:.17g} and {:.17g} without rounding",
-                                             describe(place), fmt::join(index, ", "), difference.actual, difference.expected));
+    Finding finding = finding_at(
+        VerdictKind::setup_error, "inexact", place, program,
+        fmt::format("not exact, so it does not belong into the exact lane: {}, element [{}] is {:.17g} and "
+                    "{:.17g} without rounding",
+                    describe(place), fmt::join(index, ", "), difference.actual, difference.expected));
     finding.divergence["index"] = index;
     finding.divergence["actual"] = difference.actual;
     finding.divergence["expected"] = difference.expected;

@@ -1,5 +1,6 @@
-// Proof that a case of the exact lane is exact: the reference run in its own dtypes and the one with every floating type
-// widened to float64 must give the same numbers. Then nothing was rounded and no order of additions can matter.
+// Proof that a case of the exact lane is exact: the reference run in its own dtypes and the one with every
+// floating type widened to float64 must give the same numbers. Then nothing was rounded and no order of
+// additions can matter.
 #pragma once
 
 #include <optional>
@@ -9,8 +10,8 @@
 
 namespace fsdp_cts {
 
-// The first value that was rounded (code `inexact`, setup_error), or nothing. Only what an `equal` of the case compares
-// counts.
+// The first value that was rounded (code `inexact`, setup_error), or nothing. Only what an `equal` of the
+// case compares counts.
 std::optional<Finding> first_inexact(const Case& a_case, const Evidence& native, const Evidence& widened);
 
 }  // namespace fsdp_cts

@@ -10,10 +10,10 @@ namespace fsdp_cts {
 
 struct Finding {
   VerdictKind kind = VerdictKind::fail;
-  std::string code;               // stable, see Verdict::code
-  std::string summary;            // a sentence for a person
+  std::string code;                                                      // stable, see Verdict::code
+  std::string summary;                                                   // a sentence for a person
   nlohmann::ordered_json divergence = nlohmann::ordered_json::object();  // keys as in Verdict::divergence
-  int step = -1;                  // place in the program, -1: none; findings are told in program order
+  int step = -1;  // place in the program, -1: none; findings are told in program order
 };
 
 // What expectations and laws write into.

@@ -1,5 +1,5 @@
-// The committed recordings of PyTorch: index/<scenario>.json per scenario, blobs/<2 hex>/<sha256>.safetensors by content,
-// MANIFEST.json beside them saying what recorded them.
+// The committed recordings of PyTorch: index/<scenario>.json per scenario, blobs/<2 hex>/<sha256>.safetensors
+// by content, MANIFEST.json beside them saying what recorded them.
 #pragma once
 
 #include <filesystem>
@@ -22,8 +22,8 @@ class GoldenStore {
   //   golden_other_version  recorded from another version of the case (its fingerprint differs)
   OwnedTruth load(const Case& a_case);
 
-  // Adds or replaces the recording of one case. Files are written beside and renamed; equal content is stored once.
-  // Throws std::system_error or std::filesystem::filesystem_error.
+  // Adds or replaces the recording of one case. Files are written beside and renamed; equal content is stored
+  // once. Throws std::system_error or std::filesystem::filesystem_error.
   void save(const Case& a_case, const Evidence& evidence, const std::string& reduction_order);
   // Removes blobs that no index names any more; returns how many.
   int prune();

@@ -13,23 +13,28 @@
 namespace fsdp_cts {
 namespace {
 
-// The worst finding decides; among equals the first in program order, those about the whole case last, then the first found.
+// The worst finding decides; among equals the first in program order, those about the whole case last, then
+// the first found.
 const Finding& decisive(const std::vector<Finding>& findings) {
-  auto position = [](const Finding& finding) { return finding.step < 0 ? std::numeric_limits<int>::max() : finding.step; };
+  auto position = [](const Finding& finding) {
+    return finding.step < 0 ? std::numeric_limits<int>::max() : finding.step;
+  };
   return *std::min_element(findings.begin(), findings.end(), [&](const Finding& a, const Finding& b) {
     if (a.kind != b.kind) return a.kind > b.kind;
     return position(a) < position(b);
   });
 }
 
-// Where attempts failed on any rank. A testee that claims a failure to be excused is convicted by what the scenario expects
-// of the attempt.
+// Where attempts failed on any rank. A testee that claims a failure to be excused is convicted by what the
+// scenario expects of the attempt.
 FailedAttempts failed_attempts(const CaseRun& run) {
   FailedAttempts failed;
   for (const Observation& observation : run.observations) {
     if (!observation.entries.is_array()) continue;
     for (const Json& entry : observation.entries) {
-      if (!entry.is_object() || entry.value("what", Json()) != "attempt" || !entry.value("error", Json()).is_object()) continue;
+      if (!entry.is_object() || entry.value("what", Json()) != "attempt" ||
+          !entry.value("error", Json()).is_object())
+        continue;
       const Json step = entry["error"].value("step", Json());
       if (!step.is_number_integer()) continue;
       auto [end, fresh] = failed.try_emplace(observation.step, step.get<int>());
@@ -63,20 +68,28 @@ Verdict verdict_for(const Case& a_case, const CaseRun& run) {
 
 // A pass that looked at too little is no pass.
 void check_minimum(const Case& a_case, Outcome& outcome) {
-  const bool compares = std::any_of(a_case.expect.begin(), a_case.expect.end(), [](const Json& each) { return each.contains("equal") || each.contains("match"); });
+  const bool compares = std::any_of(a_case.expect.begin(), a_case.expect.end(), [](const Json& each) {
+    return each.contains("equal") || each.contains("match");
+  });
   const Json& minimum = a_case.minimum;
-  auto due = [&](const char* key, long otherwise) { return minimum.is_object() ? minimum.value(key, otherwise) : otherwise; };
+  auto due = [&](const char* key, long otherwise) {
+    return minimum.is_object() ? minimum.value(key, otherwise) : otherwise;
+  };
   auto check = [&](const char* what, long actual, long wanted) {
     if (actual >= wanted) return;
-    Finding finding{VerdictKind::unresolved, "too_little_compared", fmt::format("{} {} compared, at least {} are due: nothing is proved", actual, what, wanted)};
-    finding.divergence = {{"expectation", "minimum"}, {"what", what}, {"actual", actual}, {"expected", wanted}};
+    Finding finding{
+        VerdictKind::unresolved, "too_little_compared",
+        fmt::format("{} {} compared, at least {} are due: nothing is proved", actual, what, wanted)};
+    finding.divergence = {
+        {"expectation", "minimum"}, {"what", what}, {"actual", actual}, {"expected", wanted}};
     outcome.findings.push_back(std::move(finding));
   };
   check("elements", outcome.counts.elements, due("elements", compares ? 1 : 0));
   check("tensors", outcome.counts.tensors, due("tensors", 0));
   check("collectives", outcome.counts.collectives, due("collectives", 0));
   if (a_case.expect.empty()) {
-    outcome.findings.push_back({VerdictKind::unresolved, "nothing_checked", "the scenario expects nothing of this case"});
+    outcome.findings.push_back(
+        {VerdictKind::unresolved, "nothing_checked", "the scenario expects nothing of this case"});
   }
 }
 
@@ -97,7 +110,8 @@ void judge_answers(const Case& a_case, const CaseRun& run, const Truths& truths,
   std::vector<Finding> of_assembly;
   const Evidence testee = assemble_testee(a_case, program, plan, run, of_assembly);
   const Scene scene{a_case, program, plan, run, testee, truths};
-  // Told in this order: that a rank did not answer explains why its shards are missing, and that explains the rest.
+  // Told in this order: that a rank did not answer explains why its shards are missing, and that explains the
+  // rest.
   check_law(laws().front(), scene, outcome);
   std::move(of_assembly.begin(), of_assembly.end(), std::back_inserter(outcome.findings));
   std::for_each(laws().begin() + 1, laws().end(), [&](const Law& law) { check_law(law, scene, outcome); });
@@ -113,7 +127,8 @@ Verdict judge(const Case& a_case, const CaseRun& run, const Truths& truths) {
   try {
     if (check_rank_ends(a_case, run, outcome)) judge_answers(a_case, run, truths, outcome);
   } catch (const std::exception& error) {
-    outcome.findings.push_back({VerdictKind::setup_error, "judge", fmt::format("the judge could not evaluate this case: {}", error.what())});
+    outcome.findings.push_back({VerdictKind::setup_error, "judge",
+                                fmt::format("the judge could not evaluate this case: {}", error.what())});
   }
   conclude(verdict, outcome);
   return verdict;
@@ -144,7 +159,8 @@ OwnedTruth truth_from_oracle(const Case& a_case, const CaseRun& run, const std::
     if (rank.end == RankEnd::unsupported) {
       problem("reference_incomplete", "the reference cannot act out this case: " + rank.detail);
     } else {
-      problem("reference_failed", fmt::format("the reference itself failed at {} (step {}): {}", rank.last_verb, rank.last_step, rank.detail));
+      problem("reference_failed", fmt::format("the reference itself failed at {} (step {}): {}",
+                                              rank.last_verb, rank.last_step, rank.detail));
     }
     return truth;
   }

@@ -1,4 +1,5 @@
-// From what came back to a verdict. Trusts nobody: neither a rank's word about its shards nor a truth without looking.
+// From what came back to a verdict. Trusts nobody: neither a rank's word about its shards nor a truth without
+// looking.
 #pragma once
 
 #include <string>
@@ -10,12 +11,13 @@
 
 namespace fsdp_cts {
 
-// The verdict is the worst over ranks, expectations, laws and counts. A pass that compared less than the case's minimum is
-// `unresolved`. Throws nothing for anything a testee sent; a fault in the judge itself becomes setup_error `judge`.
+// The verdict is the worst over ranks, expectations, laws and counts. A pass that compared less than the
+// case's minimum is `unresolved`. Throws nothing for anything a testee sent; a fault in the judge itself
+// becomes setup_error `judge`.
 Verdict judge(const Case& a_case, const CaseRun& run, const Truths& truths);
 
-// The testee's evidence alone, for recording. Null with a verdict that says why when the run did not end well or shards
-// do not fit.
+// The testee's evidence alone, for recording. Null with a verdict that says why when the run did not end well
+// or shards do not fit.
 std::optional<Evidence> evidence_for_recording(const Case& a_case, const CaseRun& run, Verdict& verdict);
 
 // The oracle's answer as a truth; its crash, silence or `unsupported` is the truth's problem.

@@ -9,7 +9,9 @@
 namespace fsdp_cts {
 namespace {
 
-std::string as_text(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string as_text(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 bool at_locus(const KnownDeviation& deviation, const Verdict& verdict) {
   return std::all_of(deviation.locus.begin(), deviation.locus.end(), [&](const auto& wanted) {
@@ -25,13 +27,19 @@ bool as_announced(const KnownDeviation& deviation, const Verdict& verdict) {
 }
 
 int matching(const KnownDeviation& deviation, const std::vector<Case>& suite) {
-  return static_cast<int>(std::count_if(suite.begin(), suite.end(), [&](const Case& each) { return matches_glob(each.id, deviation.id); }));
+  return static_cast<int>(std::count_if(
+      suite.begin(), suite.end(), [&](const Case& each) { return matches_glob(each.id, deviation.id); }));
 }
 
 }  // namespace
 
-KnownDeviations::KnownDeviations(const std::filesystem::path& file, std::map<std::string, std::string> context, std::string today)
-    : file_(file), context_(std::move(context)), today_(std::move(today)), entries_(read_deviations(file)), seen_(entries_.size()) {}
+KnownDeviations::KnownDeviations(const std::filesystem::path& file,
+                                 std::map<std::string, std::string> context, std::string today)
+    : file_(file),
+      context_(std::move(context)),
+      today_(std::move(today)),
+      entries_(read_deviations(file)),
+      seen_(entries_.size()) {}
 
 bool KnownDeviations::in_effect(const KnownDeviation& deviation, const Case& a_case) const {
   if (!matches_glob(a_case.id, deviation.id)) return false;
@@ -55,13 +63,16 @@ Verdict KnownDeviations::apply(const Case& a_case, const Verdict& verdict, std::
     } else if (verdict.kind == VerdictKind::pass) {
       result.kind = VerdictKind::xpass;
       result.code = "stale";
-      result.summary = fmt::format("passes, but {}:{} announces {}", file_.string(), deviation.line, verdict_name(deviation.verdict));
+      result.summary = fmt::format("passes, but {}:{} announces {}", file_.string(), deviation.line,
+                                   verdict_name(deviation.verdict));
       note = deviation.reason;
     } else if (as_announced(deviation, verdict)) {
       result.kind = VerdictKind::xfail;
-      note = fmt::format("known until {}: {}{}", deviation.expires, deviation.reason, deviation.url.empty() ? "" : " (" + deviation.url + ")");
+      note = fmt::format("known until {}: {}{}", deviation.expires, deviation.reason,
+                         deviation.url.empty() ? "" : " (" + deviation.url + ")");
     } else {
-      note = fmt::format("announced as {} for another reason: {}", verdict_name(deviation.verdict), deviation.reason);
+      note = fmt::format("announced as {} for another reason: {}", verdict_name(deviation.verdict),
+                         deviation.reason);
     }
     return result;
   }
@@ -72,14 +83,21 @@ std::vector<std::string> KnownDeviations::faults(const std::vector<Case>& suite)
   std::vector<std::string> result;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const KnownDeviation& deviation = entries_[i];
-    auto fault = [&](const std::string& what) { result.push_back(fmt::format("{}:{}: '{}' {}", file_.string(), deviation.line, deviation.id, what)); };
+    auto fault = [&](const std::string& what) {
+      result.push_back(fmt::format("{}:{}: '{}' {}", file_.string(), deviation.line, deviation.id, what));
+    };
     const int cases = matching(deviation, suite);
     if (cases == 0) fault("is for no case of the suite: stale");
-    if (cases > most_cases_per_deviation) fault(fmt::format("is for {} cases, at most {} are allowed: name what deviates", cases, most_cases_per_deviation));
+    if (cases > most_cases_per_deviation)
+      fault(fmt::format("is for {} cases, at most {} are allowed: name what deviates", cases,
+                        most_cases_per_deviation));
     if (expired(deviation)) fault("has expired on " + deviation.expires);
     for (const Seen& seen : seen_[i]) {
-      if (seen.verdict.kind == VerdictKind::pass || as_announced(deviation, seen.verdict) || expired(deviation)) continue;
-      fault(fmt::format("announces {}, but {} is {} ({})", verdict_name(deviation.verdict), seen.case_id, verdict_name(seen.verdict.kind), seen.verdict.code));
+      if (seen.verdict.kind == VerdictKind::pass || as_announced(deviation, seen.verdict) ||
+          expired(deviation))
+        continue;
+      fault(fmt::format("announces {}, but {} is {} ({})", verdict_name(deviation.verdict), seen.case_id,
+                        verdict_name(seen.verdict.kind), seen.verdict.code));
       break;
     }
   }
@@ -93,7 +111,9 @@ std::vector<KnownDeviation> KnownDeviations::fixed(const std::vector<Case>& suit
     const int cases = matching(entry, suite);
     if (cases == 0) continue;
     // A setup_error is the suite's own and cannot be announced: nothing was learnt about the entry.
-    const bool unjudged = std::any_of(seen_[i].begin(), seen_[i].end(), [](const Seen& seen) { return seen.verdict.kind == VerdictKind::setup_error; });
+    const bool unjudged = std::any_of(seen_[i].begin(), seen_[i].end(), [](const Seen& seen) {
+      return seen.verdict.kind == VerdictKind::setup_error;
+    });
     if (expired(entry) || seen_[i].empty() || unjudged) {
       result.push_back(entry);
       continue;
@@ -102,7 +122,9 @@ std::vector<KnownDeviation> KnownDeviations::fixed(const std::vector<Case>& suit
     for (const Seen& seen : seen_[i]) {
       if (seen.verdict.kind != VerdictKind::pass) deviating.push_back(seen);
     }
-    const bool all_announced = std::all_of(deviating.begin(), deviating.end(), [&](const Seen& seen) { return as_announced(entry, seen.verdict); });
+    const bool all_announced = std::all_of(deviating.begin(), deviating.end(), [&](const Seen& seen) {
+      return as_announced(entry, seen.verdict);
+    });
     if (all_announced && deviating.size() == seen_[i].size() && cases <= most_cases_per_deviation) {
       result.push_back(entry);
       continue;
@@ -120,6 +142,8 @@ std::vector<KnownDeviation> KnownDeviations::fixed(const std::vector<Case>& suit
   return result;
 }
 
-void KnownDeviations::rewrite(const std::vector<Case>& suite) const { write_deviations(file_, fixed(suite)); }
+void KnownDeviations::rewrite(const std::vector<Case>& suite) const {
+  write_deviations(file_, fixed(suite));
+}
 
 }  // namespace fsdp_cts

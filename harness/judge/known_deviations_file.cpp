@@ -15,11 +15,14 @@ class Reader {
   explicit Reader(std::string file) : file_(std::move(file)) {}
 
   KnownDeviation entry(const YAML::Node& node) const {
-    if (!node.IsMap()) fail(node, "an entry is not a map; expected id, verdict, reason, expires and optionally locus, when, url");
+    if (!node.IsMap())
+      fail(node,
+           "an entry is not a map; expected id, verdict, reason, expires and optionally locus, when, url");
     static const std::set<std::string> known = {"id", "verdict", "locus", "when", "reason", "url", "expires"};
     for (const auto& pair : node) {
       const std::string key = pair.first.as<std::string>();
-      if (!known.count(key)) fail(pair.first, fmt::format("unknown key '{}'; allowed are {}", key, fmt::join(known, ", ")));
+      if (!known.count(key))
+        fail(pair.first, fmt::format("unknown key '{}'; allowed are {}", key, fmt::join(known, ", ")));
     }
     KnownDeviation deviation;
     deviation.line = node.Mark().line + 1;
@@ -27,10 +30,13 @@ class Reader {
     deviation.reason = text(node, "reason");
     deviation.expires = text(node, "expires");
     static const std::regex date(R"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))");
-    if (!std::regex_match(deviation.expires, date)) fail(node["expires"], fmt::format("'{}' is no date; expected YYYY-MM-DD", deviation.expires));
+    if (!std::regex_match(deviation.expires, date))
+      fail(node["expires"], fmt::format("'{}' is no date; expected YYYY-MM-DD", deviation.expires));
     if (node["url"]) deviation.url = text(node, "url");
     deviation.verdict = verdict(node);
-    deviation.locus = globs(node, "locus", {"code", "expectation", "clause", "step", "iteration", "label", "phase", "what", "parameter", "rank"});
+    deviation.locus = globs(node, "locus",
+                            {"code", "expectation", "clause", "step", "iteration", "label", "phase", "what",
+                             "parameter", "rank"});
     deviation.when = globs(node, "when", {"testee", "backend", "device", "world"});
     return deviation;
   }
@@ -47,19 +53,25 @@ class Reader {
   }
   VerdictKind verdict(const YAML::Node& node) const {
     const std::string name = text(node, "verdict");
-    for (VerdictKind kind : {VerdictKind::fail, VerdictKind::crash, VerdictKind::hang, VerdictKind::unresolved, VerdictKind::unsupported}) {
+    for (VerdictKind kind : {VerdictKind::fail, VerdictKind::crash, VerdictKind::hang,
+                             VerdictKind::unresolved, VerdictKind::unsupported}) {
       if (verdict_name(kind) == name) return kind;
     }
-    fail(node["verdict"], fmt::format("'{}' cannot be announced; allowed are fail, crash, hang, unresolved, unsupported", name));
+    fail(node["verdict"],
+         fmt::format("'{}' cannot be announced; allowed are fail, crash, hang, unresolved, unsupported",
+                     name));
   }
-  std::map<std::string, std::string> globs(const YAML::Node& node, const char* key, const std::set<std::string>& allowed) const {
+  std::map<std::string, std::string> globs(const YAML::Node& node, const char* key,
+                                           const std::set<std::string>& allowed) const {
     std::map<std::string, std::string> result;
     const YAML::Node map = node[key];
     if (!map) return result;
     if (!map.IsMap()) fail(map, fmt::format("'{}' must be a map of {}", key, fmt::join(allowed, ", ")));
     for (const auto& pair : map) {
       const std::string name = pair.first.as<std::string>();
-      if (!allowed.count(name)) fail(pair.first, fmt::format("unknown key '{}' in '{}'; allowed are {}", name, key, fmt::join(allowed, ", ")));
+      if (!allowed.count(name))
+        fail(pair.first,
+             fmt::format("unknown key '{}' in '{}'; allowed are {}", name, key, fmt::join(allowed, ", ")));
       if (!pair.second.IsScalar()) fail(pair.second, fmt::format("'{}' must be text", name));
       result[name] = pair.second.Scalar();
     }

@@ -9,10 +9,21 @@ namespace {
 // Verbs that leave the phase as it was: they look, or only move between blocks.
 std::string phase_of(const std::string& verb, const Json& step) {
   static const std::map<std::string, std::string> phases = {
-      {"build", "construction"}, {"materialize", "construction"}, {"shard", "construction"}, {"forward", "forward"},
-      {"loss", "forward"},       {"backward", "backward"},        {"step", "optimizer"},     {"optimizer", "optimizer"},
-      {"unshard", "unshard"},    {"reshard", "reshard"},          {"state_dict", "state_dict"},
-      {"load_state_dict", "state_dict"}, {"clip_grad_norm", "optimizer"}, {"zero_parameters", "summon"}, {"mutate", "mutate"},
+      {"build", "construction"},
+      {"materialize", "construction"},
+      {"shard", "construction"},
+      {"forward", "forward"},
+      {"loss", "forward"},
+      {"backward", "backward"},
+      {"step", "optimizer"},
+      {"optimizer", "optimizer"},
+      {"unshard", "unshard"},
+      {"reshard", "reshard"},
+      {"state_dict", "state_dict"},
+      {"load_state_dict", "state_dict"},
+      {"clip_grad_norm", "optimizer"},
+      {"zero_parameters", "summon"},
+      {"mutate", "mutate"},
   };
   if (verb == "enter" || verb == "leave") return step.value("scope", "") == "summon" ? "summon" : "";
   auto found = phases.find(verb);
@@ -26,7 +37,8 @@ struct ModelState {
 
 void follow(ModelState& state, const std::string& verb, const Json& step) {
   if (verb == "forward" || verb == "unshard") state.unsharded = true;
-  if (verb == "reshard" || verb == "shard" || verb == "state_dict" || verb == "load_state_dict") state.unsharded = false;
+  if (verb == "reshard" || verb == "shard" || verb == "state_dict" || verb == "load_state_dict")
+    state.unsharded = false;
   const bool summon = step.value("scope", "") == "summon";
   if (verb == "enter" && summon) ++state.summons;
   if (verb == "leave" && summon) --state.summons;
@@ -45,11 +57,14 @@ ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
   for (const Json& step : program) {
     StepFacts facts;
     facts.verb = step.value("verb", "");
-    if (auto it = step.find("iteration"); it != step.end() && it->is_number_integer()) facts.iteration = it->get<int>();
+    if (auto it = step.find("iteration"); it != step.end() && it->is_number_integer())
+      facts.iteration = it->get<int>();
     if (auto it = step.find("label"); it != step.end() && it->is_string()) facts.label = *it;
-    facts.model = step.contains("model") && step["model"].is_string() ? step["model"].get<std::string>() : "model";
+    facts.model =
+        step.contains("model") && step["model"].is_string() ? step["model"].get<std::string>() : "model";
     if (facts.verb == "observe") facts.what = strings_of(step.value("what", Json::array()));
-    if (auto it = step.find("ranks"); it != step.end() && it->is_array()) facts.ranks = it->get<std::vector<int>>();
+    if (auto it = step.find("ranks"); it != step.end() && it->is_array())
+      facts.ranks = it->get<std::vector<int>>();
 
     if (acted_out(size())) {
       if (std::string now = phase_of(facts.verb, step); !now.empty()) phase = now;
@@ -69,7 +84,9 @@ ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
   }
 }
 
-const StepFacts& ProgramMap::at(int step) const { return steps_.at(static_cast<std::size_t>(step)); }
+const StepFacts& ProgramMap::at(int step) const {
+  return steps_.at(static_cast<std::size_t>(step));
+}
 
 bool ProgramMap::takes_part(int step, int rank) const {
   const auto& ranks = at(step).ranks;

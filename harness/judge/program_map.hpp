@@ -1,4 +1,5 @@
-// What the judge needs to know about a place in a program: which iteration, which label, which phase of a training step.
+// What the judge needs to know about a place in a program: which iteration, which label, which phase of a
+// training step.
 #pragma once
 
 #include <map>
@@ -14,17 +15,19 @@ struct StepFacts {
   std::string verb;
   std::optional<int> iteration;
   std::string label;
-  std::string phase;               // of the last verb that did something: "build", "forward", "backward", "optimizer", "summon", …
-  std::string model;               // the step's model, "model" where it names none
-  std::vector<std::string> what;   // of `observe`
-  std::vector<int> ranks;          // empty: all
-  std::string attempt;             // the innermost open attempt, "" outside
-  // False while parameters may be unsharded legally: between a forward or unshard and the backward or reshard that
-  // follows, and inside a summon scope. Only settled observations prove that something is sharded.
+  std::string
+      phase;  // of the last verb that did something: "build", "forward", "backward", "optimizer", "summon", …
+  std::string model;              // the step's model, "model" where it names none
+  std::vector<std::string> what;  // of `observe`
+  std::vector<int> ranks;         // empty: all
+  std::string attempt;            // the innermost open attempt, "" outside
+  // False while parameters may be unsharded legally: between a forward or unshard and the backward or reshard
+  // that follows, and inside a summon scope. Only settled observations prove that something is sharded.
   bool settled = true;
 };
 
-// Where attempts failed: step of the attempt's end → the step that raised. What stands between was not acted out.
+// Where attempts failed: step of the attempt's end → the step that raised. What stands between was not acted
+// out.
 using FailedAttempts = std::map<int, int>;
 
 class ProgramMap {

@@ -15,21 +15,30 @@ struct Meaning {
 
 Meaning meaning(RankEnd end) {
   switch (end) {
-    case RankEnd::done: return {VerdictKind::pass, "done"};
-    case RankEnd::error: return {VerdictKind::fail, "exception"};
-    case RankEnd::unsupported: return {VerdictKind::unsupported, "unsupported"};
-    case RankEnd::crash: return {VerdictKind::crash, "crash"};
-    case RankEnd::hang: return {VerdictKind::hang, "hang"};
-    case RankEnd::protocol_error: return {VerdictKind::fail, "protocol_error"};
-    case RankEnd::not_started: return {VerdictKind::setup_error, "not_started"};
-    case RankEnd::aborted: return {VerdictKind::fail, "aborted"};
+    case RankEnd::done:
+      return {VerdictKind::pass, "done"};
+    case RankEnd::error:
+      return {VerdictKind::fail, "exception"};
+    case RankEnd::unsupported:
+      return {VerdictKind::unsupported, "unsupported"};
+    case RankEnd::crash:
+      return {VerdictKind::crash, "crash"};
+    case RankEnd::hang:
+      return {VerdictKind::hang, "hang"};
+    case RankEnd::protocol_error:
+      return {VerdictKind::fail, "protocol_error"};
+    case RankEnd::not_started:
+      return {VerdictKind::setup_error, "not_started"};
+    case RankEnd::aborted:
+      return {VerdictKind::fail, "aborted"};
   }
   return {VerdictKind::setup_error, "unknown_end"};
 }
 
 Finding finding_for(const Case& a_case, const RankReport& rank, const CaseRun& run) {
   const Meaning what = meaning(rank.end);
-  const bool own_code = rank.end != RankEnd::error && rank.end != RankEnd::unsupported && !rank.detail_code.empty();
+  const bool own_code =
+      rank.end != RankEnd::error && rank.end != RankEnd::unsupported && !rank.detail_code.empty();
   Finding finding{what.kind, own_code ? rank.detail_code : what.code, ""};
   std::string detail = rank.detail;
   Json& divergence = finding.divergence;
@@ -43,7 +52,8 @@ Finding finding_for(const Case& a_case, const RankReport& rank, const CaseRun& r
     divergence["step"] = rank.last_step;
     finding.step = rank.last_step;
     const auto step = static_cast<std::size_t>(rank.last_step);
-    if (step < a_case.program.size() && a_case.program[step].contains("iteration")) divergence["iteration"] = a_case.program[step]["iteration"];
+    if (step < a_case.program.size() && a_case.program[step].contains("iteration"))
+      divergence["iteration"] = a_case.program[step]["iteration"];
   }
   if (!rank.last_verb.empty()) divergence["verb"] = rank.last_verb;
   if (!rank.stacks.empty()) divergence["stacks"] = rank.stacks;
@@ -51,9 +61,11 @@ Finding finding_for(const Case& a_case, const RankReport& rank, const CaseRun& r
   if (rank.end == RankEnd::unsupported) {
     finding.summary = detail;
   } else {
-    const std::string where = rank.last_verb.empty() ? "" : fmt::format(" in {} (step {})", rank.last_verb, rank.last_step);
+    const std::string where =
+        rank.last_verb.empty() ? "" : fmt::format(" in {} (step {})", rank.last_verb, rank.last_step);
     finding.summary = fmt::format("rank {}{}: {}", rank.rank, where, detail);
-    if (!run.blame.empty() && (rank.end == RankEnd::crash || rank.end == RankEnd::hang)) finding.summary = run.blame;
+    if (!run.blame.empty() && (rank.end == RankEnd::crash || rank.end == RankEnd::hang))
+      finding.summary = run.blame;
   }
   return finding;
 }
@@ -78,12 +90,17 @@ bool check_rank_ends(const Case& a_case, const CaseRun& run, Outcome& outcome) {
     if (rank.end == RankEnd::done || (rank.end == RankEnd::aborted && other_cause)) continue;
     outcome.findings.push_back(finding_for(a_case, rank, run));
   }
-  if (unsupported > 0 && unsupported < a_case.world && static_cast<int>(answered.size()) + unsupported == a_case.world) {
-    outcome.findings.push_back({VerdictKind::fail, "unsupported_disagreement",
-                                fmt::format("{} of {} ranks say the case is unsupported; that must depend on the case only", unsupported, a_case.world)});
+  if (unsupported > 0 && unsupported < a_case.world &&
+      static_cast<int>(answered.size()) + unsupported == a_case.world) {
+    outcome.findings.push_back(
+        {VerdictKind::fail, "unsupported_disagreement",
+         fmt::format("{} of {} ranks say the case is unsupported; that must depend on the case only",
+                     unsupported, a_case.world)});
   }
   if (outcome.findings.empty()) {
-    outcome.findings.push_back({VerdictKind::setup_error, "rank_missing", fmt::format("{} of {} ranks are in the run's report", run.ranks.size(), a_case.world)});
+    outcome.findings.push_back(
+        {VerdictKind::setup_error, "rank_missing",
+         fmt::format("{} of {} ranks are in the run's report", run.ranks.size(), a_case.world)});
   }
   return false;
 }

@@ -21,7 +21,8 @@ std::string key_of(const Place& place) {
 int integer(std::string_view text, const std::string& key) {
   int value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) throw std::invalid_argument("'" + key + "' is no key of a recording");
+  if (error != std::errc{} || end != text.data() + text.size())
+    throw std::invalid_argument("'" + key + "' is no key of a recording");
   return value;
 }
 
@@ -43,10 +44,13 @@ Place place_of(const std::string& key) {
 }
 
 bool same_value(const Value& a, const Value& b) {
-  return a.none == b.none && a.tensor.dtype == b.tensor.dtype && a.tensor.shape == b.tensor.shape && a.tensor.bytes == b.tensor.bytes;
+  return a.none == b.none && a.tensor.dtype == b.tensor.dtype && a.tensor.shape == b.tensor.shape &&
+         a.tensor.bytes == b.tensor.bytes;
 }
 
-bool same_fact(const Json& a, const Json& b) { return nlohmann::json(a) == nlohmann::json(b); }
+bool same_fact(const Json& a, const Json& b) {
+  return nlohmann::json(a) == nlohmann::json(b);
+}
 
 // Visits every entry once: those that all ranks agree on without a rank.
 template <class Entries, class Same, class Visit>
@@ -115,9 +119,14 @@ Recording to_recording(const Evidence& evidence, int world) {
 Evidence from_recording(Recording recording) {
   Evidence evidence;
   for (auto& [key, tensor] : recording.tensors) evidence.values[place_of(key)].tensor = std::move(tensor);
-  for (const Json& key : recording.directory.value("none", Json::array())) evidence.values[place_of(key.get<std::string>())].none = true;
+  for (const Json& key : recording.directory.value("none", Json::array()))
+    evidence.values[place_of(key.get<std::string>())].none = true;
   for (const Json& fact : recording.directory.value("facts", Json::array())) {
-    Place place{fact.at("step").get<int>(), fact.at("what").get<std::string>(), fact.at("model").get<std::string>(), fact.value("name", std::string()), {}};
+    Place place{fact.at("step").get<int>(),
+                fact.at("what").get<std::string>(),
+                fact.at("model").get<std::string>(),
+                fact.value("name", std::string()),
+                {}};
     if (fact.contains("rank")) place.rank = fact["rank"].get<int>();
     evidence.facts[place] = fact.at("value");
   }

@@ -1,13 +1,14 @@
-// Evidence as it is kept in the golden store: tensors under keys that say where they were observed, and a small JSON part.
+// Evidence as it is kept in the golden store: tensors under keys that say where they were observed, and a
+// small JSON part.
 #pragma once
 
 #include "harness/judge/evidence.hpp"
 
 namespace fsdp_cts {
 
-// Keys: "<step>/<what>/<model>/<name>", with "@<rank>" behind a value of one rank only. What is equal on all `world` ranks
-// is kept once. Kept are registers, tensor lists and the facts recorded, seen_parameters, units and attempt; not traces,
-// warnings or counters, which laws judge.
+// Keys: "<step>/<what>/<model>/<name>", with "@<rank>" behind a value of one rank only. What is equal on all
+// `world` ranks is kept once. Kept are registers, tensor lists and the facts recorded, seen_parameters, units
+// and attempt; not traces, warnings or counters, which laws judge.
 struct Recording {
   TensorMap tensors;
   Json directory;  // {none: [keys], facts: [{step, what, model, name?, rank?, value}]}

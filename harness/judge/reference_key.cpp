@@ -4,12 +4,13 @@
 #include <array>
 
 #include "harness/judge/program_map.hpp"
-#include "harness/judge/sha256.hpp"
+#include "harness/protocol/sha256.hpp"
 
 namespace fsdp_cts {
 namespace {
 
-constexpr std::array<std::string_view, 4> numberless = {"reshard_after_forward", "backward_prefetch", "forward_prefetch", "limit_all_gathers"};
+constexpr std::array<std::string_view, 4> numberless = {"reshard_after_forward", "backward_prefetch",
+                                                        "forward_prefetch", "limit_all_gathers"};
 
 Json without_numberless(const Json& value) {
   if (value.is_array()) {
@@ -20,7 +21,8 @@ Json without_numberless(const Json& value) {
   if (!value.is_object()) return value;
   Json result = Json::object();
   for (const auto& [key, part] : value.items()) {
-    if (std::find(numberless.begin(), numberless.end(), key) == numberless.end()) result[key] = without_numberless(part);
+    if (std::find(numberless.begin(), numberless.end(), key) == numberless.end())
+      result[key] = without_numberless(part);
   }
   return result;
 }
@@ -36,12 +38,15 @@ bool settings_show(const Json& program) {
 
 }  // namespace
 
-std::string reference_key(const Case& a_case, const std::string& reduction_order, const std::string& precision) {
+std::string reference_key(const Case& a_case, const std::string& reduction_order,
+                          const std::string& precision) {
   Json program = a_case.program;
   for (Json& step : program) step.erase("line");
   const Json plans = settings_show(program) ? a_case.plans : without_numberless(a_case.plans);
-  const Json key{{"models", a_case.models}, {"plans", plans}, {"program", program}, {"data", a_case.data}, {"switches", a_case.switches},
-                 {"world", a_case.world}, {"order", reduction_order}, {"precision", precision}};
+  const Json key{{"models", a_case.models},     {"plans", plans},
+                 {"program", program},          {"data", a_case.data},
+                 {"switches", a_case.switches}, {"world", a_case.world},
+                 {"order", reduction_order},    {"precision", precision}};
   return sha256(key.dump());
 }
 

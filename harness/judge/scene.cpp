@@ -18,9 +18,12 @@ bool Selection::takes_step(int step) const {
   return (!label_ || facts.label == *label_) && (!iteration_ || facts.iteration == iteration_);
 }
 
-bool Selection::takes(const Place& place) const { return takes_step(place.step) && takes_model(place.model); }
+bool Selection::takes(const Place& place) const {
+  return takes_step(place.step) && takes_model(place.model);
+}
 
-std::vector<std::pair<Place, const Json*>> selected_facts(const Scene& scene, const Selection& selection, const std::string& what) {
+std::vector<std::pair<Place, const Json*>> selected_facts(const Scene& scene, const Selection& selection,
+                                                          const std::string& what) {
   std::vector<std::pair<Place, const Json*>> result;
   for (const auto& [place, fact] : scene.testee.facts) {
     if (place.what == what && selection.takes(place)) result.emplace_back(place, &fact);
@@ -29,14 +32,16 @@ std::vector<std::pair<Place, const Json*>> selected_facts(const Scene& scene, co
 }
 
 Finding failure(const Scene& scene, const Place& place, Told told) {
-  Finding finding = finding_at(VerdictKind::fail, std::move(told.code), place, scene.program, std::move(told.text));
+  Finding finding =
+      finding_at(VerdictKind::fail, std::move(told.code), place, scene.program, std::move(told.text));
   if (!told.actual.is_null()) finding.divergence["actual"] = std::move(told.actual);
   if (!told.expected.is_null()) finding.divergence["expected"] = std::move(told.expected);
   return finding;
 }
 
 void nothing_observed(Outcome& outcome, const std::string& what) {
-  Finding finding{VerdictKind::unresolved, "nothing_observed", fmt::format("no observation of {} was there to be checked", what)};
+  Finding finding{VerdictKind::unresolved, "nothing_observed",
+                  fmt::format("no observation of {} was there to be checked", what)};
   outcome.findings.push_back(std::move(finding));
 }
 

@@ -17,7 +17,9 @@ struct Scene {
   const CaseRun& run;
   const Evidence& testee;
   const Truths& truths;
-  std::string reduction_order() const { return run.hello.value("reduction_order", std::string("unspecified")); }
+  std::string reduction_order() const {
+    return run.hello.value("reduction_order", std::string("unspecified"));
+  }
 };
 
 // The part of an expectation that says where it looks: `label`, `iteration`, `model` (LANGUAGE.md §7).
@@ -36,7 +38,8 @@ class Selection {
 };
 
 // The testee's selected facts of one kind, in program order, ranks together.
-std::vector<std::pair<Place, const Json*>> selected_facts(const Scene& scene, const Selection& selection, const std::string& what);
+std::vector<std::pair<Place, const Json*>> selected_facts(const Scene& scene, const Selection& selection,
+                                                          const std::string& what);
 
 // Fills divergence, summary and place of a failed check in one go.
 struct Told {

@@ -27,8 +27,9 @@ bool alone(const Json& unit) {
 }  // namespace
 
 bool inside_module(const std::string& parameter, const std::string& module) {
-  return module.empty() || (parameter.size() > module.size() && parameter.compare(0, module.size(), module) == 0 &&
-                            parameter[module.size()] == '.');
+  return module.empty() ||
+         (parameter.size() > module.size() && parameter.compare(0, module.size(), module) == 0 &&
+          parameter[module.size()] == '.');
 }
 
 std::vector<std::string> unit_modules(const Json& unit) {
@@ -93,7 +94,8 @@ std::vector<ShardGroups> ShardingPlan::post_forward_groups(const std::string& mo
 
 bool ShardingPlan::must_shard(const std::string& model) const {
   const Json* plan_of_model = plan(model);
-  if (!plan_of_model || !plan_of_model->contains("units") || mesh_groups(*plan_of_model).size() < 2) return false;
+  if (!plan_of_model || !plan_of_model->contains("units") || mesh_groups(*plan_of_model).size() < 2)
+    return false;
   for (const Json& unit : (*plan_of_model)["units"]) {
     if (!alone(unit) && unit.value("sharding_strategy", std::string("FULL_SHARD")) != "NO_SHARD") return true;
   }

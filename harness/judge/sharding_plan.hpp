@@ -11,7 +11,8 @@ namespace fsdp_cts {
 // Groups of ranks, each of which holds the tensor once.
 struct ShardGroups {
   std::vector<std::vector<int>> groups;
-  bool replicas = false;  // the mesh replicates: all groups must hold equal bits. Otherwise each group has a value of its own
+  bool replicas = false;  // the mesh replicates: all groups must hold equal bits. Otherwise each group has a
+                          // value of its own
   std::size_t size() const { return groups.empty() ? 0 : groups.front().size(); }
 };
 
@@ -19,15 +20,17 @@ class ShardingPlan {
  public:
   explicit ShardingPlan(const Case& a_case);
 
-  // Over which ranks `parameter` of `model` is sharded (clauses FS-SHARD-1, FP-FLAT-1). World-wide without a plan.
+  // Over which ranks `parameter` of `model` is sharded (clauses FS-SHARD-1, FP-FLAT-1). World-wide without a
+  // plan.
   ShardGroups shard_groups(const std::string& model, const std::string& parameter) const;
-  // After forward with an integer reshard_after_forward: shards over smaller groups, each complete. Empty without one.
+  // After forward with an integer reshard_after_forward: shards over smaller groups, each complete. Empty
+  // without one.
   std::vector<ShardGroups> post_forward_groups(const std::string& model) const;
   // True when the plan must leave less than the whole model on some rank.
   bool must_shard(const std::string& model) const;
 
-  // The unit (one entry of the plan's `units`) that owns a parameter: the one with the longest module path before its
-  // name. Null without a plan or when no unit reaches it.
+  // The unit (one entry of the plan's `units`) that owns a parameter: the one with the longest module path
+  // before its name. Null without a plan or when no unit reaches it.
   const Json* unit_of(const std::string& model, const std::string& parameter) const;
   const Json* plan(const std::string& model) const;
   int world() const { return world_; }

@@ -9,7 +9,8 @@ TruthsNeeded truths_needed(const Case& a_case) {
   for (const Json& expectation : a_case.expect) {
     auto equal = expectation.find("equal");
     if (equal != expectation.end()) {
-      for (const std::string& truth : strings_of(equal->at("to"))) (truth == "golden" ? needed.golden : needed.reference) = true;
+      for (const std::string& truth : strings_of(equal->at("to")))
+        (truth == "golden" ? needed.golden : needed.reference) = true;
     }
     // The wrap tree an automatic policy makes, by which flat layouts are judged, is the reference's.
     auto layout = expectation.find("layout");

@@ -1,4 +1,5 @@
-// The two independent truths a testee is compared with, and what is said where one of them is missing or they disagree.
+// The two independent truths a testee is compared with, and what is said where one of them is missing or they
+// disagree.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,8 @@ namespace fsdp_cts {
 
 struct Truth {
   const Evidence* evidence = nullptr;
-  std::string reduction_order;     // rank | ring | unspecified: how reductions over more than two ranks were added
+  std::string
+      reduction_order;  // rank | ring | unspecified: how reductions over more than two ranks were added
   std::optional<Finding> problem;  // why there is no evidence; always a setup_error
 };
 

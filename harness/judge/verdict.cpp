@@ -8,12 +8,15 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr std::array<std::string_view, 11> names = {"pass",  "xfail",      "skipped", "unsupported", "xpass",      "flaky",
-                                                    "unresolved", "fail", "crash",   "hang",        "setup_error"};
+constexpr std::array<std::string_view, 11> names = {"pass",  "xfail", "skipped",    "unsupported",
+                                                    "xpass", "flaky", "unresolved", "fail",
+                                                    "crash", "hang",  "setup_error"};
 
 }  // namespace
 
-std::string_view verdict_name(VerdictKind kind) { return names.at(static_cast<std::size_t>(kind)); }
+std::string_view verdict_name(VerdictKind kind) {
+  return names.at(static_cast<std::size_t>(kind));
+}
 
 VerdictKind verdict_from_name(std::string_view name) {
   for (std::size_t i = 0; i < names.size(); ++i) {

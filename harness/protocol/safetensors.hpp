@@ -1,5 +1,6 @@
-// Reading and writing safetensors, the only file format tensors travel in. The reader trusts nothing: see docs in
-// trust rules of clauses.md (header length and UTF-8, no duplicate keys, offsets contiguous and covering, checked sizes).
+// Reading and writing safetensors, the only file format tensors travel in. The reader trusts nothing: see
+// docs in trust rules of clauses.md (header length and UTF-8, no duplicate keys, offsets contiguous and
+// covering, checked sizes).
 #pragma once
 
 #include <filesystem>
@@ -10,10 +11,12 @@
 
 namespace fsdp_cts {
 
-// `code` is stable and distinct per kind of lie ("header_too_large", "offsets_overlap", …): tests and reports use it.
+// `code` is stable and distinct per kind of lie ("header_too_large", "offsets_overlap", …): tests and reports
+// use it.
 class SafetensorsError : public std::runtime_error {
  public:
-  SafetensorsError(std::string code, const std::string& what) : std::runtime_error(what), code(std::move(code)) {}
+  SafetensorsError(std::string code, const std::string& what)
+      : std::runtime_error(what), code(std::move(code)) {}
   const std::string code;
 };
 
@@ -21,7 +24,8 @@ class SafetensorsError : public std::runtime_error {
 TensorMap read_safetensors(const std::filesystem::path& file);
 TensorMap parse_safetensors(std::string_view bytes, const std::string& name_for_errors);
 
-// Deterministic bytes for equal content (keys sorted). Written beside and renamed: a reader never sees half a file.
+// Deterministic bytes for equal content (keys sorted). Written beside and renamed: a reader never sees half a
+// file.
 std::string serialize_safetensors(const TensorMap& tensors);
 void write_safetensors(const std::filesystem::path& file, const TensorMap& tensors);
 

@@ -1,5 +1,5 @@
-// What a person sees while the suite runs and reads when it has: progress, then verdict counts, the slowest cases, and each
-// failure with its first divergence and the command that repeats it.
+// What a person sees while the suite runs and reads when it has: progress, then verdict counts, the slowest
+// cases, and each failure with its first divergence and the command that repeats it.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,8 @@ namespace fsdp_cts {
 
 class ConsoleReporter : public Reporter {
  public:
-  // `live`: the stream is a terminal; one line of progress is rewritten in place. Otherwise a plain line per scenario.
+  // `live`: the stream is a terminal; one line of progress is rewritten in place. Otherwise a plain line per
+  // scenario.
   ConsoleReporter(std::ostream& out, bool live) : out_(out), live_(live) {}
   void begin(const Json& header) override;
   void add(const Json& record) override;
@@ -26,7 +27,7 @@ class ConsoleReporter : public Reporter {
   bool live_;
   Json header_;
   std::vector<Json> records_;
-  std::map<std::string, int> expected_;          // cases per scenario
+  std::map<std::string, int> expected_;            // cases per scenario
   std::map<std::string, std::vector<Json>> open_;  // records of scenarios not yet complete
   std::size_t total_ = 0, not_passed_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

@@ -19,13 +19,17 @@ enum class Kind { passed, failure, error, skipped };
 Kind kind_of(const std::string& verdict) {
   switch (verdict_from_name(verdict)) {
     case VerdictKind::pass:
-    case VerdictKind::xfail: return Kind::passed;
+    case VerdictKind::xfail:
+      return Kind::passed;
     case VerdictKind::skipped:
-    case VerdictKind::unsupported: return Kind::skipped;
+    case VerdictKind::unsupported:
+      return Kind::skipped;
     case VerdictKind::fail:
     case VerdictKind::xpass:
-    case VerdictKind::flaky: return Kind::failure;
-    default: return Kind::error;
+    case VerdictKind::flaky:
+      return Kind::failure;
+    default:
+      return Kind::error;
   }
 }
 
@@ -38,7 +42,8 @@ void add_case(pugi::xml_node suite, const Json& record) {
   const std::string summary = printable(record.at("summary").get<std::string>());
   const Kind kind = kind_of(verdict);
   if (kind == Kind::passed) {
-    if (record.contains("note")) node.append_child("system-out").text() = printable(record["note"].get<std::string>()).c_str();
+    if (record.contains("note"))
+      node.append_child("system-out").text() = printable(record["note"].get<std::string>()).c_str();
     return;
   }
   if (kind == Kind::skipped) {
@@ -48,7 +53,9 @@ void add_case(pugi::xml_node suite, const Json& record) {
   pugi::xml_node child = node.append_child(kind == Kind::failure ? "failure" : "error");
   child.append_attribute("type") = (verdict + ":" + record.at("code").get<std::string>()).c_str();
   child.append_attribute("message") = summary.c_str();
-  child.text() = printable(record.at("divergence").dump(2, ' ', false, Json::error_handler_t::replace) + "\nrepeat: " + record.at("repeat").get<std::string>()).c_str();
+  child.text() = printable(record.at("divergence").dump(2, ' ', false, Json::error_handler_t::replace) +
+                           "\nrepeat: " + record.at("repeat").get<std::string>())
+                     .c_str();
 }
 
 }  // namespace
@@ -59,7 +66,9 @@ void write_junit(const Report& report, const std::filesystem::path& file) {
   root.append_attribute("name") = "fsdp-cts";
   root.append_attribute("tests") = static_cast<unsigned>(report.cases.size());
   std::map<std::string, std::vector<const Json*>> suites;
-  for (const Json& record : report.cases) suites[fmt::format("{} world {}", record.at("seed").get<std::string>(), record.at("world").get<int>())].push_back(&record);
+  for (const Json& record : report.cases)
+    suites[fmt::format("{} world {}", record.at("seed").get<std::string>(), record.at("world").get<int>())]
+        .push_back(&record);
   for (const auto& [name, records] : suites) {
     pugi::xml_node suite = root.append_child("testsuite");
     suite.append_attribute("name") = name.c_str();

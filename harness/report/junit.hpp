@@ -5,8 +5,9 @@
 
 namespace fsdp_cts {
 
-// fail and unexpected passes are failures, crash, hang, setup_error and unresolved are errors, skipped and unsupported are
-// skipped, xfail is passed with its note in system-out. Throws std::runtime_error when the file cannot be written.
+// fail and unexpected passes are failures, crash, hang, setup_error and unresolved are errors, skipped and
+// unsupported are skipped, xfail is passed with its note in system-out. Throws std::runtime_error when the
+// file cannot be written.
 void write_junit(const Report& report, const std::filesystem::path& file);
 
 }  // namespace fsdp_cts

@@ -6,7 +6,8 @@
 
 namespace fsdp_cts {
 
-Json case_record(const Case& a_case, const Verdict& verdict, const std::string& repeat, const std::string& note) {
+Json case_record(const Case& a_case, const Verdict& verdict, const std::string& repeat,
+                 const std::string& note) {
   const Counts& counts = verdict.counts;
   Json record{{"type", "case"},
               {"id", a_case.id},
@@ -35,6 +36,7 @@ Json case_record(const Case& a_case, const Verdict& verdict, const std::string& 
               {"max_ulp", verdict.max_ulp},
               {"seconds", verdict.seconds},
               {"repeat", repeat}};
+  if (!a_case.cpu_form.empty()) record["cpu_form"] = a_case.cpu_form;
   if (!note.empty()) record["note"] = note;
   return record;
 }

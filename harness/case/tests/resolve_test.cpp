@@ -100,6 +100,24 @@ TEST(Twins, PatchTheFileAndStandForNoSeedCase) {
   EXPECT_EQ(cases[0].expect[0]["equal"]["tolerance"], "upstream");
 }
 
+TEST(Axes, WhereLeavesCombinationsOut) {
+  const auto cases = cases_of(with_line(7, "worlds: [2, 4]\nwhere: \"flag || world == 2\""));
+  EXPECT_THAT(ids(cases), ElementsAre("[flag=true,world=2]", "[flag=true,world=4]", "[flag=false,world=2]"));
+}
+
+TEST(Twins, MayStandForTheUpstreamCasesThatTheFileLeavesOut) {
+  const auto cases = cases_of(with_line(7, "worlds: [2]\nwhere: flag") +
+                              "twins:\n  other:\n    why: Different.\n    of_seed: true\n    where: \"!flag\"\n");
+  ASSERT_EQ(ids(cases), (std::vector<std::string>{"[flag=true,world=2]", "#other[flag=false,world=2]"}));
+  EXPECT_EQ(cases[1].seed_cases, 1);
+}
+
+TEST(CpuForm, SaysWhatIsDoneInstead) {
+  const auto cases = cases_of(with_line(7, "worlds: [2]\ncpu_form: [{text: slower}, {when: flag, text: nearer}]"));
+  EXPECT_EQ(cases[0].cpu_form, "slower; nearer");
+  EXPECT_EQ(cases[1].cpu_form, "slower");
+}
+
 TEST(Program, BlocksBecomeAStraightLine) {
   const Case a_case = first_case(with_line(30,
                                            "  - repeat: 2\n    do:\n      - within: {scope: summon, recurse: "

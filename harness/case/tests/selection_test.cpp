@@ -104,7 +104,7 @@ TEST(Listing, SaysWhatCannotRunAndWhy) {
       rows[0],
       Json::parse(
           R"({"id":"F2MP/A/one[x=1,world=2]","scenario":"F2MP/A/one","seed":"F2MP","world":2,"lane":"tolerance","requires":[],
-                                     "runnable":true,"reason":"","seed_cases":1})"));
+                                     "runnable":true,"reason":"","seed_cases":1,"cpu_form":""})"));
   EXPECT_EQ(rows[3]["runnable"], false);
   EXPECT_EQ(rows[3]["reason"], "needs 2 GPUs, one per rank; this machine has 0");
   EXPECT_EQ(rows[4]["reason"], "upstream returns early: one reason");

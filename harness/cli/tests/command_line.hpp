@@ -20,7 +20,8 @@ class CommandLine {
   Ran operator()(const std::string& arguments) const;
   // Runs the honest fault testee and records it: what it says is the golden of these tests.
   void record() const;
-  std::string fault(const std::string& name, const std::string& more = "") const;  // --testee '…' --golden store
+  std::string fault(const std::string& name,
+                    const std::string& more = "") const;  // --testee '…' --golden store
 
   const std::filesystem::path& folder() const { return folder_; }
 

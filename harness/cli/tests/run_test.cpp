@@ -18,7 +18,8 @@ class RunTest : public ::testing::Test {
  protected:
   // The report of one run on the testee with this fault. Case `first=true` is spoiled, `first=false` is not.
   Report report_of(const std::string& fault, const std::string& more, int due_exit_code) {
-    const Ran ran = cts(fmt::format("run T/TestCommandLine/test_parameters {} --report out.ndjson", cts.fault(fault, more)));
+    const Ran ran = cts(
+        fmt::format("run T/TestCommandLine/test_parameters {} --report out.ndjson", cts.fault(fault, more)));
     EXPECT_EQ(ran.exit_code, due_exit_code) << ran.output;
     return read_report(cts.folder() / "out.ndjson");
   }
@@ -67,19 +68,22 @@ TEST_P(FaultTest, HasItsVerdictNamesTheRankAndLeavesOtherCasesAlone) {
   EXPECT_EQ(of(report, "first=false")["verdict"], "pass");
 }
 
-INSTANTIATE_TEST_SUITE_P(Faults, FaultTest,
-                         ::testing::Values(Fault{"wrong_value", "fail", "value"}, Fault{"wrong_shape", "fail", "shape"},
-                                           Fault{"wrong_dtype", "fail", "dtype"}, Fault{"nan", "fail", "nan"},
-                                           Fault{"overlapping_shard", "fail", "shard_overlap"}, Fault{"missing_shard", "fail", "shard_missing"},
-                                           Fault{"empty_answer", "fail", "empty_answer"}, Fault{"sigsegv", "crash", "signal"},
-                                           Fault{"exit_3", "crash", "exit"}, Fault{"exception", "fail", "exception"}),
-                         [](const auto& fault) { return std::string(fault.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Faults, FaultTest,
+    ::testing::Values(Fault{"wrong_value", "fail", "value"}, Fault{"wrong_shape", "fail", "shape"},
+                      Fault{"wrong_dtype", "fail", "dtype"}, Fault{"nan", "fail", "nan"},
+                      Fault{"overlapping_shard", "fail", "shard_overlap"},
+                      Fault{"missing_shard", "fail", "shard_missing"},
+                      Fault{"empty_answer", "fail", "empty_answer"}, Fault{"sigsegv", "crash", "signal"},
+                      Fault{"exit_3", "crash", "exit"}, Fault{"exception", "fail", "exception"}),
+    [](const auto& fault) { return std::string(fault.param.name); });
 
 TEST_F(RunTest, FailuresLeaveABundleThatReplays) {
   cts.record();
   const Report report = report_of("wrong_value", "--when first=true", 1);
   const fs::path bundle = cts.folder() / of(report, "first=true")["bundle"].get<std::string>();
-  for (const char* part : {"case.json", "data.safetensors", "verdict.json", "repeat.txt", "observations/rank1-step2.safetensors"}) {
+  for (const char* part : {"case.json", "data.safetensors", "verdict.json", "repeat.txt",
+                           "observations/rank1-step2.safetensors"}) {
     EXPECT_TRUE(fs::exists(bundle / part)) << part;
   }
   const Ran again = cts("replay " + bundle.string() + " --golden store");
@@ -92,8 +96,10 @@ TEST_F(RunTest, NothingSelectedIsAnError) {
     const Ran ran = cts(fmt::format("run '{}' {}", filter, cts.fault("")));
     EXPECT_EQ(ran.exit_code, 2) << filter << ran.output;
   }
-  EXPECT_THAT(cts("run T/TestCommandLine/test_parametres").output, HasSubstr("did you mean 'T/TestCommandLine/test_parameters'?"));
-  EXPECT_THAT(cts("run T/TestCommandLine/test_parameters lane:structure").output, HasSubstr("no case matches all of them"));
+  EXPECT_THAT(cts("run T/TestCommandLine/test_parametres").output,
+              HasSubstr("did you mean 'T/TestCommandLine/test_parameters'?"));
+  EXPECT_THAT(cts("run T/TestCommandLine/test_parameters lane:structure").output,
+              HasSubstr("no case matches all of them"));
   EXPECT_EQ(cts("run 'colour:red'").exit_code, 2);
   EXPECT_EQ(cts("run --no-such-option").exit_code, 2);
   EXPECT_EQ(cts("").exit_code, 2);
@@ -129,18 +135,33 @@ TEST_F(RunTest, MustRunNoticesWhatVanished) {
 
 TEST_F(RunTest, KnownDeviationsAreExcusedAndStaleOnesAreNot) {
   cts.record();
-  std::ofstream(cts.folder() / "known.yaml") << "- {id: '*first=true*', verdict: fail, locus: {code: value}, reason: known, expires: 2999-01-01}\n";
-  EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml", cts.fault("wrong_value", "--when first=true"))).exit_code, 0);
-  const Ran stale = cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml", cts.fault("")));
+  std::ofstream(cts.folder() / "known.yaml")
+      << "- {id: '*first=true*', verdict: fail, locus: {code: value}, reason: known, expires: 2999-01-01}\n";
+  EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml",
+                            cts.fault("wrong_value", "--when first=true")))
+                .exit_code,
+            0);
+  const Ran stale =
+      cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml", cts.fault("")));
   EXPECT_EQ(stale.exit_code, 1);
   EXPECT_THAT(stale.output, HasSubstr("XPASS"));
-  EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml --fix", cts.fault(""))).exit_code, 1);
-  EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml", cts.fault(""))).exit_code, 0);
+  EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml --fix",
+                            cts.fault("")))
+                .exit_code,
+            1);
+  EXPECT_EQ(
+      cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml", cts.fault("")))
+          .exit_code,
+      0);
 }
 
 TEST_F(RunTest, TheOrderOfCasesDoesNotChangeVerdicts) {
   cts.record();
-  for (int seed : {1, 2, 3}) EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --seed {} --jobs 1", cts.fault(""), seed)).exit_code, 0);
+  for (int seed : {1, 2, 3})
+    EXPECT_EQ(
+        cts(fmt::format("run T/TestCommandLine/test_parameters {} --seed {} --jobs 1", cts.fault(""), seed))
+            .exit_code,
+        0);
 }
 
 TEST_F(RunTest, ARankThatDiesAfterItsLastCaseIsNoticed) {
@@ -154,7 +175,8 @@ TEST_F(RunTest, ReportsInEveryFormat) {
   cts.record();
   const Ran ran = cts(fmt::format("run {} --report a.ndjson --junit a.xml --html a.html", cts.fault("")));
   EXPECT_EQ(ran.exit_code, 0) << ran.output;
-  for (const char* file : {"a.ndjson", "a.xml", "a.html"}) EXPECT_TRUE(fs::exists(cts.folder() / file)) << file;
+  for (const char* file : {"a.ndjson", "a.xml", "a.html"})
+    EXPECT_TRUE(fs::exists(cts.folder() / file)) << file;
   EXPECT_EQ(cts("report a.ndjson --html b.html --junit b.xml").exit_code, 0);
   EXPECT_THAT(cts("report a.ndjson").output, HasSubstr("3 cases on"));
   EXPECT_EQ(Json::parse(cts("report a.ndjson --json").output)["cases"].size(), 3u);
@@ -180,7 +202,9 @@ TEST_F(RunTest, ListAndExplain) {
   EXPECT_EQ(list.exit_code, 0);
   const Json rows = Json::parse(list.output);
   ASSERT_EQ(rows.size(), 3u);
-  for (const char* key : {"id", "scenario", "seed", "world", "lane", "requires", "runnable", "reason", "seed_cases"}) EXPECT_TRUE(rows[0].contains(key)) << key;
+  for (const char* key :
+       {"id", "scenario", "seed", "world", "lane", "requires", "runnable", "reason", "seed_cases"})
+    EXPECT_TRUE(rows[0].contains(key)) << key;
   EXPECT_THAT(cts("explain '*first=true*'").output, HasSubstr("What the fault testee can do"));
   EXPECT_EQ(cts("explain nobody").exit_code, 2);
   for (const char* command : {"list", "run", "coverage", "explain", "replay", "report", "verify", "bench"}) {

@@ -20,7 +20,8 @@ bool selected(const Collective& event, const Json& arguments) {
 std::string subject(const Json& arguments) {
   std::string text = arguments.value("op", std::string("collectives"));
   if (arguments.contains("phase")) text += " in " + arguments["phase"].get<std::string>();
-  if (arguments.contains("group_size")) text += fmt::format(" over groups of {}", arguments["group_size"].get<int>());
+  if (arguments.contains("group_size"))
+    text += fmt::format(" over groups of {}", arguments["group_size"].get<int>());
   return text;
 }
 
@@ -30,7 +31,8 @@ struct Property {
 };
 const Property properties[] = {
     {"dtype", [](const Collective& event) { return Json(event.dtype); }},
-    {"reduce_op", [](const Collective& event) { return event.reduce_op.empty() ? Json(nullptr) : Json(event.reduce_op); }},
+    {"reduce_op",
+     [](const Collective& event) { return event.reduce_op.empty() ? Json(nullptr) : Json(event.reduce_op); }},
     {"in_numel", [](const Collective& event) { return Json(event.in_numel); }},
     {"out_numel", [](const Collective& event) { return Json(event.out_numel); }},
 };
@@ -45,10 +47,12 @@ bool check_trace(const Trace& trace, const Json& arguments, const Scene& scene, 
     for (const Property& property : properties) {
       auto wanted = arguments.find(property.name);
       if (wanted == arguments.end() || property.of(event) == *wanted) continue;
-      Finding finding = failure(scene, trace.place, {fmt::format("collective_{}", property.name),
-                                                     fmt::format("{}: {} must have {} {}, event {} is {}", describe(trace.place), subject(arguments), property.name,
-                                                                 wanted->dump(), i, describe(event)),
-                                                     property.of(event), *wanted});
+      Finding finding =
+          failure(scene, trace.place,
+                  {fmt::format("collective_{}", property.name),
+                   fmt::format("{}: {} must have {} {}, event {} is {}", describe(trace.place),
+                               subject(arguments), property.name, wanted->dump(), i, describe(event)),
+                   property.of(event), *wanted});
       finding.divergence["index"] = i;
       outcome.findings.push_back(std::move(finding));
       return false;
@@ -57,15 +61,18 @@ bool check_trace(const Trace& trace, const Json& arguments, const Scene& scene, 
   const bool exact = arguments.contains("count");
   const long wanted = exact ? arguments["count"].get<long>() : arguments.value("at_least", 1L);
   if (exact ? count == wanted : count >= wanted) return true;
-  outcome.findings.push_back(failure(scene, trace.place, {"collective_count", fmt::format("{}: {} {}, {}{} due", describe(trace.place), count, subject(arguments),
-                                                                                          exact ? "" : "at least ", wanted),
-                                                          count, wanted}));
+  outcome.findings.push_back(failure(scene, trace.place,
+                                     {"collective_count",
+                                      fmt::format("{}: {} {}, {}{} due", describe(trace.place), count,
+                                                  subject(arguments), exact ? "" : "at least ", wanted),
+                                      count, wanted}));
   return false;
 }
 
 }  // namespace
 
-void check_collectives(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+void check_collectives(const Json& arguments, const Selection& selection, const Scene& scene,
+                       Outcome& outcome) {
   const auto all = traces(scene, selection, outcome.findings);
   if (all.empty()) return nothing_observed(outcome, "trace");
   for (const Trace& trace : all) {
@@ -73,7 +80,8 @@ void check_collectives(const Json& arguments, const Selection& selection, const 
   }
 }
 
-void check_collective_bytes(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+void check_collective_bytes(const Json& arguments, const Selection& selection, const Scene& scene,
+                            Outcome& outcome) {
   const auto all = traces(scene, selection, outcome.findings);
   if (all.empty()) return nothing_observed(outcome, "trace");
   const double wanted = arguments.at("total").get<double>();
@@ -83,8 +91,11 @@ void check_collective_bytes(const Json& arguments, const Selection& selection, c
       if (selected(event, arguments)) total += bytes_sent(event);
     }
     if (total == wanted) continue;
-    outcome.findings.push_back(failure(scene, trace.place, {"collective_bytes", fmt::format("{}: {} send {} bytes, {} are due", describe(trace.place), subject(arguments), total, wanted),
-                                                            total, wanted}));
+    outcome.findings.push_back(failure(scene, trace.place,
+                                       {"collective_bytes",
+                                        fmt::format("{}: {} send {} bytes, {} are due", describe(trace.place),
+                                                    subject(arguments), total, wanted),
+                                        total, wanted}));
     return;
   }
 }

@@ -32,8 +32,11 @@ void check_dtype(const Json& arguments, const Selection& selection, const Scene&
     }
     ++others;
     if (first && first->step <= place.step) return;
-    first = failure(scene, place, {"dtype", fmt::format("{} is {} and must be {}", describe(place), dtype_name(dtype), dtype_name(wanted)),
-                                   dtype_name(dtype), dtype_name(wanted)});
+    first = failure(
+        scene, place,
+        {"dtype",
+         fmt::format("{} is {} and must be {}", describe(place), dtype_name(dtype), dtype_name(wanted)),
+         dtype_name(dtype), dtype_name(wanted)});
   };
   for (const Held& held : scene.testee.held) {
     if (!held.none && !held.pieces.empty()) look(held.place, held.dtype);
@@ -47,8 +50,9 @@ void check_dtype(const Json& arguments, const Selection& selection, const Scene&
   }
   const long at_least = arguments.value("at_least", 1L);
   if (carrying >= at_least) return;
-  Finding finding{VerdictKind::fail, "too_few", fmt::format("{} tensors of {} are {} over all ranks, at least {} must be", carrying,
-                                                            arguments.at("what").dump(), dtype_name(wanted), at_least)};
+  Finding finding{VerdictKind::fail, "too_few",
+                  fmt::format("{} tensors of {} are {} over all ranks, at least {} must be", carrying,
+                              arguments.at("what").dump(), dtype_name(wanted), at_least)};
   finding.divergence = {{"actual", carrying}, {"expected", at_least}};
   outcome.findings.push_back(std::move(finding));
 }
@@ -64,7 +68,9 @@ void check_finite(const Json& arguments, const Selection& selection, const Scene
       const double element = value.tensor.element(i);
       if (std::isfinite(element)) continue;
       const auto index = unflatten(i, value.tensor.shape);
-      Finding finding = failure(scene, place, {"not_finite", fmt::format("{}: element [{}] is {}", describe(place), fmt::join(index, ", "), element)});
+      Finding finding = failure(scene, place,
+                                {"not_finite", fmt::format("{}: element [{}] is {}", describe(place),
+                                                           fmt::join(index, ", "), element)});
       finding.divergence["index"] = index;
       outcome.findings.push_back(std::move(finding));
       return;
@@ -73,25 +79,32 @@ void check_finite(const Json& arguments, const Selection& selection, const Scene
   if (seen == 0) nothing_observed(outcome, arguments.at("what").dump());
 }
 
-void check_gradient_none(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+void check_gradient_none(const Json& arguments, const Selection& selection, const Scene& scene,
+                         Outcome& outcome) {
   const std::regex match(arguments.value("match", std::string(".*")));
   const bool wanted = arguments.at("is").get<bool>();
   long seen = 0;
   auto word = [](bool none) { return none ? "none" : "present"; };
   for (const auto& [place, value] : scene.testee.values) {
-    if (place.what != "gradients" || !selection.takes(place) || !std::regex_search(place.name, match)) continue;
+    if (place.what != "gradients" || !selection.takes(place) || !std::regex_search(place.name, match))
+      continue;
     if (value.none == wanted) {
       ++seen;
       continue;
     }
-    outcome.findings.push_back(failure(scene, place, {"gradient_none", fmt::format("{} is {} and must be {}", describe(place), word(value.none), word(wanted)),
-                                                      word(value.none), word(wanted)}));
+    outcome.findings.push_back(
+        failure(scene, place,
+                {"gradient_none",
+                 fmt::format("{} is {} and must be {}", describe(place), word(value.none), word(wanted)),
+                 word(value.none), word(wanted)}));
     return;
   }
   const long at_least = arguments.value("at_least", 1L);
   if (seen >= at_least) return;
-  if (seen == 0) return nothing_observed(outcome, "gradients that match " + arguments.value("match", std::string(".*")));
-  Finding finding{VerdictKind::fail, "too_few", fmt::format("{} gradients are {}, at least {} must be", seen, word(wanted), at_least)};
+  if (seen == 0)
+    return nothing_observed(outcome, "gradients that match " + arguments.value("match", std::string(".*")));
+  Finding finding{VerdictKind::fail, "too_few",
+                  fmt::format("{} gradients are {}, at least {} must be", seen, word(wanted), at_least)};
   finding.divergence = {{"actual", seen}, {"expected", at_least}};
   outcome.findings.push_back(std::move(finding));
 }

@@ -1,4 +1,5 @@
-// equal: what the testee observed agrees with the reference and with the golden recording, and these with each other.
+// equal: what the testee observed agrees with the reference and with the golden recording, and these with
+// each other.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,8 +19,12 @@ struct NamedTruth {
 class Equal {
  public:
   Equal(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome)
-      : selection_(selection), scene_(scene), outcome_(outcome), what_(strings_of(arguments.at("what"))),
-        tolerance_(arguments.value("tolerance", Json())), check_dtype_(arguments.value("check_dtype", true)) {
+      : selection_(selection),
+        scene_(scene),
+        outcome_(outcome),
+        what_(strings_of(arguments.at("what"))),
+        tolerance_(arguments.value("tolerance", Json())),
+        check_dtype_(arguments.value("check_dtype", true)) {
     const bool order_sensitive = arguments.value("order_sensitive", false) && scene.a_case.world > 2;
     for (const std::string& name : strings_of(arguments.at("to"))) {
       const Truth& truth = scene.truths.named(name);
@@ -28,14 +33,16 @@ class Equal {
         continue;
       }
       if (!truth.evidence) {
-        outcome.findings.push_back({VerdictKind::setup_error, name + "_missing", "there is no " + name + " to compare with"});
+        outcome.findings.push_back(
+            {VerdictKind::setup_error, name + "_missing", "there is no " + name + " to compare with"});
         continue;
       }
       // A recording whose reductions added in another order says nothing about this testee's last bits.
       if (name == "golden" && order_sensitive && truth.reduction_order != scene.reduction_order()) continue;
       truths_.push_back({name, &truth});
     }
-    // The reference runs in the testee's order; the recording may speak about it only where order cannot matter or is the same.
+    // The reference runs in the testee's order; the recording may speak about it only where order cannot
+    // matter or is the same.
     truths_comparable_ = truths_.size() == 2 &&
                          (scene.a_case.world <= 2 || !arguments.value("order_sensitive", false) ||
                           scene.truths.golden.reduction_order == scene.truths.reference.reduction_order);
@@ -69,12 +76,16 @@ class Equal {
   }
 
   void compare_values() {
-    for (const Place* place : wanted_places(scene_.testee.values)) compare_value(*place, scene_.testee.values.at(*place));
+    for (const Place* place : wanted_places(scene_.testee.values))
+      compare_value(*place, scene_.testee.values.at(*place));
     for (const NamedTruth& truth : truths_) {
       for (const Place* place : wanted_places(truth.truth->evidence->values)) {
         if (place->rank && !scene_.program.takes_part(place->step, *place->rank)) continue;
         if (counterparts(scene_.testee.values, *place).empty()) {
-          fail(failure(scene_, *place, {"missing_value", fmt::format("{}: the {} has it, the implementation did not answer it", describe(*place), truth.name)}));
+          fail(
+              failure(scene_, *place,
+                      {"missing_value", fmt::format("{}: the {} has it, the implementation did not answer it",
+                                                    describe(*place), truth.name)}));
         }
       }
     }
@@ -121,7 +132,8 @@ class Equal {
       const auto others = counterparts(truth.evidence->values, place);
       if (others.empty()) continue;
       const Value& value = truth.evidence->values.at(*others.front());
-      if (!value.none && index < value.tensor.numel()) finding.divergence[name] = number(value.tensor.element(index));
+      if (!value.none && index < value.tensor.numel())
+        finding.divergence[name] = number(value.tensor.element(index));
     }
   }
 
@@ -133,12 +145,14 @@ class Equal {
         const Value& r = reference.at(*of_reference);
         const Value& g = golden.at(*of_golden);
         Difference difference;
-        if (!presence_differs(r, g) && !r.none) difference = compare(r.tensor, g.tensor, tolerance(r, g), check_dtype_);
+        if (!presence_differs(r, g) && !r.none)
+          difference = compare(r.tensor, g.tensor, tolerance(r, g), check_dtype_);
         if (!difference && !presence_differs(r, g)) continue;
         Finding finding = tensor_failure(scene_, *of_golden, r, g, difference, "golden recording");
         finding.kind = VerdictKind::setup_error;
         finding.code = "truths_disagree";
-        finding.summary = "the suite's own truths disagree, so nobody is judged: reference says " + finding.summary;
+        finding.summary =
+            "the suite's own truths disagree, so nobody is judged: reference says " + finding.summary;
         finding.divergence.erase("rank");
         add_neighbours(finding, place, difference.index);
         disagreements_.push_back(std::move(finding));
@@ -158,16 +172,20 @@ class Equal {
         }
         ++facts_;
         if (auto difference = fact_difference(place->what, scene_.testee.facts.at(*place), *expected)) {
-          fail(failure(scene_, *place, {"fact", fmt::format("{}: {} is {} where the {} has {}", describe(*place), difference->where, difference->actual.dump(),
-                                                            truth.name, difference->expected.dump()),
-                                        difference->actual, difference->expected}));
+          fail(failure(scene_, *place,
+                       {"fact",
+                        fmt::format("{}: {} is {} where the {} has {}", describe(*place), difference->where,
+                                    difference->actual.dump(), truth.name, difference->expected.dump()),
+                        difference->actual, difference->expected}));
         }
       }
     }
   }
 
   void incomplete(const NamedTruth& truth, const Place& place) {
-    Finding finding = failure(scene_, place, {truth.name + "_incomplete", fmt::format("the {} does not say what {} is", truth.name, describe(place))});
+    Finding finding = failure(scene_, place,
+                              {truth.name + "_incomplete",
+                               fmt::format("the {} does not say what {} is", truth.name, describe(place))});
     finding.kind = VerdictKind::setup_error;
     disagreements_.push_back(std::move(finding));
   }
@@ -176,14 +194,16 @@ class Equal {
   // One finding per expectation: the first in program order, with how many more there are.
   void keep_first(std::vector<Finding>& findings) {
     if (findings.empty()) return;
-    auto first = std::min_element(findings.begin(), findings.end(), [](const Finding& a, const Finding& b) { return a.step < b.step; });
+    auto first = std::min_element(findings.begin(), findings.end(),
+                                  [](const Finding& a, const Finding& b) { return a.step < b.step; });
     if (findings.size() > 1) first->summary += fmt::format("; and {} more", findings.size() - 1);
     outcome_.findings.push_back(std::move(*first));
   }
   void finish() {
     keep_first(disagreements_);
     keep_first(failures_);
-    if (!compared_ && disagreements_.empty() && failures_.empty()) nothing_observed(outcome_, fmt::format("{}", fmt::join(what_, ", ")));
+    if (!compared_ && disagreements_.empty() && failures_.empty())
+      nothing_observed(outcome_, fmt::format("{}", fmt::join(what_, ", ")));
   }
 
   const Selection& selection_;

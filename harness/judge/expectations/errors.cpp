@@ -1,4 +1,5 @@
-// error, no_error: how an attempt must end on which ranks. warning, no_warning: what must, or must not, have been said.
+// error, no_error: how an attempt must end on which ranks. warning, no_warning: what must, or must not, have
+// been said.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,10 +20,12 @@ std::vector<int> ranks_from(const Json& arguments, int world) {
 
 std::string told(const Json& error) {
   if (error.is_null()) return "no error";
-  return fmt::format("{} in {} ({:.160})", error.value("type", "?"), error.value("phase", "?"), error.value("message", ""));
+  return fmt::format("{} in {} ({:.160})", error.value("type", "?"), error.value("phase", "?"),
+                     error.value("message", ""));
 }
 
-std::vector<std::pair<Place, const Json*>> attempts_named(const Json& arguments, const Selection& selection, const Scene& scene) {
+std::vector<std::pair<Place, const Json*>> attempts_named(const Json& arguments, const Selection& selection,
+                                                          const Scene& scene) {
   auto facts = selected_facts(scene, selection, "attempt");
   const std::string name = arguments.at("attempt").get<std::string>();
   std::erase_if(facts, [&](const auto& fact) { return fact.first.name != name; });
@@ -33,14 +36,19 @@ std::vector<std::pair<Place, const Json*>> attempts_named(const Json& arguments,
 
 void check_error(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const auto facts = attempts_named(arguments, selection, scene);
-  if (facts.empty()) return nothing_observed(outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
+  if (facts.empty())
+    return nothing_observed(outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
   const auto ranks = ranks_from(arguments, scene.a_case.world);
   for (const auto& [place, fact] : facts) {
     const Json& error = fact->at("error");
     const bool wanted = std::find(ranks.begin(), ranks.end(), place.rank.value_or(0)) != ranks.end();
     auto fail = [&](const char* code, const std::string& expected) {
-      outcome.findings.push_back(failure(scene, place, {code, fmt::format("{} '{}' on rank {}: {}; expected {}", "attempt", place.name, place.rank.value_or(0), told(error), expected),
-                                                        told(error), expected}));
+      outcome.findings.push_back(
+          failure(scene, place,
+                  {code,
+                   fmt::format("{} '{}' on rank {}: {}; expected {}", "attempt", place.name,
+                               place.rank.value_or(0), told(error), expected),
+                   told(error), expected}));
     };
     if (!wanted) {
       if (!error.is_null()) return fail("unexpected_error", "no error on this rank");
@@ -49,21 +57,27 @@ void check_error(const Json& arguments, const Selection& selection, const Scene&
     const std::string type = arguments.value("type", std::string());
     const std::string message = arguments.value("message", std::string());
     const std::string phase = arguments.value("phase", std::string());
-    if (error.is_null()) return fail("no_error", fmt::format("{} matching '{}'", type.empty() ? "an error" : type, message));
+    if (error.is_null())
+      return fail("no_error", fmt::format("{} matching '{}'", type.empty() ? "an error" : type, message));
     if (!type.empty() && error.value("type", "") != type) return fail("error_type", type);
-    if (!message.empty() && !std::regex_search(error.value("message", std::string()), std::regex(message))) return fail("error_message", fmt::format("a message matching '{}'", message));
+    if (!message.empty() && !std::regex_search(error.value("message", std::string()), std::regex(message)))
+      return fail("error_message", fmt::format("a message matching '{}'", message));
     if (!phase.empty() && error.value("phase", "") != phase) return fail("error_phase", "phase " + phase);
   }
 }
 
 void check_no_error(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const auto facts = attempts_named(arguments, selection, scene);
-  if (facts.empty()) return nothing_observed(outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
+  if (facts.empty())
+    return nothing_observed(outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
   for (const auto& [place, fact] : facts) {
     const Json& error = fact->at("error");
     if (error.is_null()) continue;
-    outcome.findings.push_back(failure(scene, place, {"unexpected_error", fmt::format("attempt '{}' on rank {}: {}; expected no error", place.name, place.rank.value_or(0), told(error)),
-                                                      told(error), "no error"}));
+    outcome.findings.push_back(failure(scene, place,
+                                       {"unexpected_error",
+                                        fmt::format("attempt '{}' on rank {}: {}; expected no error",
+                                                    place.name, place.rank.value_or(0), told(error)),
+                                        told(error), "no error"}));
     return;
   }
 }
@@ -73,14 +87,16 @@ namespace {
 long count_matching(const Json& warnings, const std::string& message, const std::string& category) {
   const std::regex pattern(message);
   return std::count_if(warnings.begin(), warnings.end(), [&](const Json& warning) {
-    return (category.empty() || warning.value("category", "") == category) && std::regex_search(warning.value("message", std::string()), pattern);
+    return (category.empty() || warning.value("category", "") == category) &&
+           std::regex_search(warning.value("message", std::string()), pattern);
   });
 }
 
 std::map<int, long> warnings_by_rank(const Json& arguments, const Selection& selection, const Scene& scene) {
   std::map<int, long> counts;
   for (const auto& [place, fact] : selected_facts(scene, selection, "warnings")) {
-    counts[place.rank.value_or(0)] += count_matching(fact->at("warnings"), arguments.at("message"), arguments.value("category", std::string()));
+    counts[place.rank.value_or(0)] += count_matching(fact->at("warnings"), arguments.at("message"),
+                                                     arguments.value("category", std::string()));
   }
   return counts;
 }
@@ -98,14 +114,18 @@ void check_warning(const Json& arguments, const Selection& selection, const Scen
     place.step = scene.program.size();
     place.what = "warnings";
     place.rank = rank;
-    outcome.findings.push_back(failure(scene, place, {"warning_missing", fmt::format("rank {} warned {} times with a message matching '{}', at least {} are due", rank, count,
-                                                                                     arguments.at("message").get<std::string>(), at_least),
-                                                      count, at_least}));
+    outcome.findings.push_back(
+        failure(scene, place,
+                {"warning_missing",
+                 fmt::format("rank {} warned {} times with a message matching '{}', at least {} are due",
+                             rank, count, arguments.at("message").get<std::string>(), at_least),
+                 count, at_least}));
     return;
   }
 }
 
-void check_no_warning(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+void check_no_warning(const Json& arguments, const Selection& selection, const Scene& scene,
+                      Outcome& outcome) {
   const auto counts = warnings_by_rank(arguments, selection, scene);
   if (counts.empty()) return nothing_observed(outcome, "warnings");
   for (const auto& [rank, count] : counts) {
@@ -114,8 +134,11 @@ void check_no_warning(const Json& arguments, const Selection& selection, const S
     place.step = scene.program.size();
     place.what = "warnings";
     place.rank = rank;
-    outcome.findings.push_back(failure(scene, place, {"unexpected_warning", fmt::format("rank {} warned with a message matching '{}'", rank, arguments.at("message").get<std::string>()),
-                                                      count, 0}));
+    outcome.findings.push_back(failure(scene, place,
+                                       {"unexpected_warning",
+                                        fmt::format("rank {} warned with a message matching '{}'", rank,
+                                                    arguments.at("message").get<std::string>()),
+                                        count, 0}));
     return;
   }
 }

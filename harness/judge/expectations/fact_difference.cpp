@@ -53,7 +53,9 @@ std::optional<FactDifference> units_differ(const Json& actual, const Json& expec
 
 }  // namespace
 
-bool same_json(const Json& a, const Json& b) { return nlohmann::json(a) == nlohmann::json(b); }
+bool same_json(const Json& a, const Json& b) {
+  return nlohmann::json(a) == nlohmann::json(b);
+}
 
 bool holds_json(const Json& actual, const Json& wanted) {
   if (!wanted.is_object() || !actual.is_object()) return same_json(actual, wanted);
@@ -62,7 +64,8 @@ bool holds_json(const Json& actual, const Json& wanted) {
   });
 }
 
-std::optional<FactDifference> fact_difference(const std::string& what, const Json& actual, const Json& expected) {
+std::optional<FactDifference> fact_difference(const std::string& what, const Json& actual,
+                                              const Json& expected) {
   if (what == "units") return units_differ(actual.at("units"), expected.at("units"));
   if (what == "attempt") {
     const Json& a = actual.at("error");
@@ -72,7 +75,8 @@ std::optional<FactDifference> fact_difference(const std::string& what, const Jso
     if (a_type == e_type) return std::nullopt;
     return FactDifference{"error", a_type, e_type};
   }
-  if (expected.contains("values")) return objects_differ(named(actual.at("values")), named(expected.at("values")));
+  if (expected.contains("values"))
+    return objects_differ(named(actual.at("values")), named(expected.at("values")));
   if (same_json(actual.value("value", Json()), expected.value("value", Json()))) return std::nullopt;
   return FactDifference{what, actual.value("value", Json()), expected.value("value", Json())};
 }

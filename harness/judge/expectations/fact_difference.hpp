@@ -12,9 +12,11 @@ struct FactDifference {
   Json actual, expected;
 };
 
-// Key order never counts. `units` compare module by module, and settings and parameters only where both sides state
-// them; `attempt` compares whether it failed and the type of the exception; all others compare `values` or `value`.
-std::optional<FactDifference> fact_difference(const std::string& what, const Json& actual, const Json& expected);
+// Key order never counts. `units` compare module by module, and settings and parameters only where both sides
+// state them; `attempt` compares whether it failed and the type of the exception; all others compare `values`
+// or `value`.
+std::optional<FactDifference> fact_difference(const std::string& what, const Json& actual,
+                                              const Json& expected);
 
 // Equality that ignores the order of keys.
 bool same_json(const Json& a, const Json& b);

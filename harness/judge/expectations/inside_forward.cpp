@@ -1,4 +1,5 @@
-// recorded: dtypes that module bodies saw. seen_parameters: names and shapes of parameters that module bodies saw.
+// recorded: dtypes that module bodies saw. seen_parameters: names and shapes of parameters that module bodies
+// saw.
 #include <fmt/format.h>
 
 #include "harness/judge/expectations/fact_difference.hpp"
@@ -15,9 +16,14 @@ void check_recorded(const Json& arguments, const Selection& selection, const Sce
       auto found = values.find(key);
       const Json actual = found == values.end() ? Json(nullptr) : *found;
       if (same_json(actual, wanted)) continue;
-      auto text = [](const Json& dtype) { return dtype.is_null() ? std::string("nothing") : dtype.get<std::string>(); };
-      Finding finding = failure(scene, place, {"recorded_dtype", fmt::format("{}: the module body saw {} for '{}' and must see {}", describe(place), text(actual), key, text(wanted)),
-                                               text(actual), text(wanted)});
+      auto text = [](const Json& dtype) {
+        return dtype.is_null() ? std::string("nothing") : dtype.get<std::string>();
+      };
+      Finding finding = failure(scene, place,
+                                {"recorded_dtype",
+                                 fmt::format("{}: the module body saw {} for '{}' and must see {}",
+                                             describe(place), text(actual), key, text(wanted)),
+                                 text(actual), text(wanted)});
       finding.divergence["parameter"] = key;
       outcome.findings.push_back(std::move(finding));
       return;
@@ -25,16 +31,20 @@ void check_recorded(const Json& arguments, const Selection& selection, const Sce
   }
 }
 
-void check_seen_parameters(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+void check_seen_parameters(const Json& arguments, const Selection& selection, const Scene& scene,
+                           Outcome& outcome) {
   const std::string key = arguments.at("as").get<std::string>();
   const auto facts = selected_facts(scene, selection, "seen_parameters");
   if (facts.empty()) return nothing_observed(outcome, "seen_parameters");
   for (const auto& [place, fact] : facts) {
     const Json actual = fact->at("values").value(key, Json());
     if (same_json(actual, arguments.at("is"))) continue;
-    outcome.findings.push_back(failure(scene, place, {"seen_parameters", fmt::format("{}: inside '{}' the module body saw {} and must see {}", describe(place), key,
-                                                                                     actual.dump(), arguments.at("is").dump()),
-                                                      actual, arguments.at("is")}));
+    outcome.findings.push_back(
+        failure(scene, place,
+                {"seen_parameters",
+                 fmt::format("{}: inside '{}' the module body saw {} and must see {}", describe(place), key,
+                             actual.dump(), arguments.at("is").dump()),
+                 actual, arguments.at("is")}));
     return;
   }
 }

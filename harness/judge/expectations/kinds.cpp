@@ -22,6 +22,7 @@ const std::map<std::string, ExpectationCheck>& expectation_kinds() {
       {"unit_tree", check_unit_tree},
       {"counters", check_counters},
       {"training_state", check_training_state},
+      {"devices", check_devices},
       {"gradient_none", check_gradient_none},
       {"finite", check_finite},
   };
@@ -38,14 +39,16 @@ void check_expectation(const Json& expectation, const Scene& scene, Outcome& out
     ++outcome.counts.checks;
     for (std::size_t i = before; i < outcome.findings.size(); ++i) {
       Json divergence{{"expectation", key}};
-      if (auto clause = expectation.find("clause"); clause != expectation.end()) divergence["clause"] = *clause;
+      if (auto clause = expectation.find("clause"); clause != expectation.end())
+        divergence["clause"] = *clause;
       divergence.update(outcome.findings[i].divergence);
       outcome.findings[i].divergence = std::move(divergence);
     }
     return;
   }
-  outcome.findings.push_back({VerdictKind::setup_error, "unknown_expectation",
-                              fmt::format("the scenario expects something of no known kind: {:.200}", expectation.dump())});
+  outcome.findings.push_back(
+      {VerdictKind::setup_error, "unknown_expectation",
+       fmt::format("the scenario expects something of no known kind: {:.200}", expectation.dump())});
 }
 
 }  // namespace fsdp_cts

@@ -8,9 +8,10 @@
 
 namespace fsdp_cts {
 
-// `arguments` is what stands behind the kind's name; findings and counts go to `outcome`. A kind that can be vacuous
-// reports `nothing_observed` when there was nothing to check.
-using ExpectationCheck = void (*)(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome);
+// `arguments` is what stands behind the kind's name; findings and counts go to `outcome`. A kind that can be
+// vacuous reports `nothing_observed` when there was nothing to check.
+using ExpectationCheck = void (*)(const Json& arguments, const Selection& selection, const Scene& scene,
+                                  Outcome& outcome);
 
 void check_equal(const Json&, const Selection&, const Scene&, Outcome&);
 void check_match(const Json&, const Selection&, const Scene&, Outcome&);
@@ -28,12 +29,14 @@ void check_layout(const Json&, const Selection&, const Scene&, Outcome&);
 void check_unit_tree(const Json&, const Selection&, const Scene&, Outcome&);
 void check_counters(const Json&, const Selection&, const Scene&, Outcome&);
 void check_training_state(const Json&, const Selection&, const Scene&, Outcome&);
+void check_devices(const Json&, const Selection&, const Scene&, Outcome&);
 void check_gradient_none(const Json&, const Selection&, const Scene&, Outcome&);
 void check_finite(const Json&, const Selection&, const Scene&, Outcome&);
 
 const std::map<std::string, ExpectationCheck>& expectation_kinds();
 
-// Evaluates one element of a case's `expect`. An unknown kind is a setup_error: the loader should have refused it.
+// Evaluates one element of a case's `expect`. An unknown kind is a setup_error: the loader should have
+// refused it.
 void check_expectation(const Json& expectation, const Scene& scene, Outcome& outcome);
 
 }  // namespace fsdp_cts

@@ -13,7 +13,8 @@ namespace {
 std::string text(const std::vector<Piece>& pieces) {
   if (pieces.empty()) return "nothing";
   std::string result;
-  for (const Piece& piece : pieces) result += fmt::format("{}[{}, {})", result.empty() ? "" : " ", piece.offset, piece.offset + piece.length);
+  for (const Piece& piece : pieces)
+    result += fmt::format("{}[{}, {})", result.empty() ? "" : " ", piece.offset, piece.offset + piece.length);
   return result;
 }
 
@@ -37,7 +38,9 @@ class FlatUnits {
     const Json* plan = scene.plan.plan(model);
     if (!plan) return;
     const Json& entries = plan->at("units");
-    const bool automatic = std::any_of(entries.begin(), entries.end(), [](const Json& unit) { return unit.contains("auto_wrap") && !unit["auto_wrap"].is_null(); });
+    const bool automatic = std::any_of(entries.begin(), entries.end(), [](const Json& unit) {
+      return unit.contains("auto_wrap") && !unit["auto_wrap"].is_null();
+    });
     if (automatic) {
       from_reference(entries);
     } else {
@@ -78,13 +81,15 @@ class FlatUnits {
     unit.module = module;
     unit.sharded = settings.value("sharding_strategy", std::string("FULL_SHARD")) != "NO_SHARD";
     auto precision = settings.find("mixed_precision");
-    if (precision != settings.end() && precision->is_object() && precision->contains("param_dtype") && (*precision)["param_dtype"].is_string()) {
+    if (precision != settings.end() && precision->is_object() && precision->contains("param_dtype") &&
+        (*precision)["param_dtype"].is_string()) {
       dtype_[module] = dtype_from_name((*precision)["param_dtype"].get<std::string>());
     }
     if (settings.value("use_orig_params", false)) aligned_.insert(module);
     for (const char* key : {"ignored_modules", "ignored_parameters"}) {
       if (auto ignored = settings.find(key); ignored != settings.end() && ignored->is_array()) {
-        for (const std::string& name : strings_of(*ignored)) (std::string(key) == "ignored_modules" ? ignored_modules_ : ignored_parameters_).insert(name);
+        for (const std::string& name : strings_of(*ignored))
+          (std::string(key) == "ignored_modules" ? ignored_modules_ : ignored_parameters_).insert(name);
       }
     }
     units_.push_back(std::move(unit));
@@ -92,10 +97,12 @@ class FlatUnits {
 
   bool ignored(const std::string& parameter) const {
     return ignored_parameters_.count(parameter) ||
-           std::any_of(ignored_modules_.begin(), ignored_modules_.end(), [&](const std::string& module) { return inside_module(parameter, module); });
+           std::any_of(ignored_modules_.begin(), ignored_modules_.end(),
+                       [&](const std::string& module) { return inside_module(parameter, module); });
   }
 
-  // Every parameter goes to the innermost unit around it. 16 bytes of the compute dtype is what members are aligned to.
+  // Every parameter goes to the innermost unit around it. 16 bytes of the compute dtype is what members are
+  // aligned to.
   void fill() {
     auto model = scene_.a_case.models.find(model_);
     if (model == scene_.a_case.models.end()) return;
@@ -103,7 +110,8 @@ class FlatUnits {
       if (state.is_buffer || ignored(state.name)) continue;
       FlatUnit* best = nullptr;
       for (FlatUnit& unit : units_) {
-        if (inside_module(state.name, unit.module) && (!best || unit.module.size() > best->module.size())) best = &unit;
+        if (inside_module(state.name, unit.module) && (!best || unit.module.size() > best->module.size()))
+          best = &unit;
       }
       if (!best) continue;
       std::int64_t numel = 1;
@@ -124,7 +132,11 @@ class FlatUnits {
 class Layout {
  public:
   Layout(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome)
-      : arguments_(arguments), selection_(selection), scene_(scene), outcome_(outcome), kind_(arguments.value("kind", std::string())) {}
+      : arguments_(arguments),
+        selection_(selection),
+        scene_(scene),
+        outcome_(outcome),
+        kind_(arguments.value("kind", std::string())) {}
 
   void run() {
     long seen = 0;
@@ -148,19 +160,24 @@ class Layout {
     return scene_.plan.unit_of(held.place.model, held.place.name) != nullptr;
   }
 
-  bool fail(const Held& held, const char* code, const std::string& words, Json actual = nullptr, Json expected = nullptr) {
-    outcome_.findings.push_back(failure(scene_, held.place, {code, describe(held.place) + " " + words, std::move(actual), std::move(expected)}));
+  bool fail(const Held& held, const char* code, const std::string& words, Json actual = nullptr,
+            Json expected = nullptr) {
+    outcome_.findings.push_back(
+        failure(scene_, held.place,
+                {code, describe(held.place) + " " + words, std::move(actual), std::move(expected)}));
     return false;
   }
 
   bool check(const Held& held) {
     if (!arguments_.value("sharded", true)) {
-      return !held.sharded || fail(held, "sharded", "is sharded and must be whole on every rank", "sharded", "whole");
+      return !held.sharded ||
+             fail(held, "sharded", "is sharded and must be whole on every rank", "sharded", "whole");
     }
     std::vector<Piece> wanted;
     if (arguments_.contains("pieces")) {
       for (const Json& piece : arguments_["pieces"][held.place.name]) {
-        if (piece.at(0) == *held.place.rank) wanted.push_back({piece.at(1).get<std::int64_t>(), piece.at(2).get<std::int64_t>()});
+        if (piece.at(0) == *held.place.rank)
+          wanted.push_back({piece.at(1).get<std::int64_t>(), piece.at(2).get<std::int64_t>()});
       }
     } else if (kind_ == "flat") {
       const auto pieces = flat(held);
@@ -174,8 +191,12 @@ class Layout {
     const auto actual = merged(held.pieces);
     wanted = merged(std::move(wanted));
     if (actual == wanted) return true;
-    if (!held.sharded) return fail(held, "not_sharded", fmt::format("is whole and must be sharded (here: elements {})", text(wanted)), "whole", as_json(wanted));
-    return fail(held, "layout", fmt::format("holds elements {} and must hold {}", text(actual), text(wanted)), as_json(actual), as_json(wanted));
+    if (!held.sharded)
+      return fail(held, "not_sharded",
+                  fmt::format("is whole and must be sharded (here: elements {})", text(wanted)), "whole",
+                  as_json(wanted));
+    return fail(held, "layout", fmt::format("holds elements {} and must hold {}", text(actual), text(wanted)),
+                as_json(actual), as_json(wanted));
   }
 
   struct Position {
@@ -185,7 +206,8 @@ class Layout {
     const ShardGroups groups = scene_.plan.shard_groups(held.place.model, held.place.name);
     for (const auto& group : groups.groups) {
       auto member = std::find(group.begin(), group.end(), *held.place.rank);
-      if (member != group.end()) return {static_cast<int>(member - group.begin()), static_cast<int>(group.size())};
+      if (member != group.end())
+        return {static_cast<int>(member - group.begin()), static_cast<int>(group.size())};
     }
     return {0, 1};
   }
@@ -198,7 +220,8 @@ class Layout {
       if (std::find(names.begin(), names.end(), held.place.name) != names.end()) return std::nullopt;
     }
     std::int64_t dim = 0;
-    if (auto dims = unit.find("shard_dims"); dims != unit.end() && dims->is_object()) dim = dims->value(held.place.name, std::int64_t{0});
+    if (auto dims = unit.find("shard_dims"); dims != unit.end() && dims->is_object())
+      dim = dims->value(held.place.name, std::int64_t{0});
     const Position at = position(held);
     return chunk_pieces(held.global_shape, dim, at.rank, at.ranks);
   }
@@ -207,15 +230,17 @@ class Layout {
     auto [units, fresh] = units_.try_emplace(held.place.model, scene_, held.place.model);
     if (!units->second.known()) {
       outcome_.findings.push_back({VerdictKind::setup_error, "reference_incomplete",
-                                   "layout flat under an automatic wrap policy needs the reference's unit tree: the program must observe `units`"});
+                                   "layout flat under an automatic wrap policy needs the reference's unit "
+                                   "tree: the program must observe `units`"});
       return std::nullopt;
     }
     const FlatUnit* unit = units->second.unit_of(held.place.name);
-    if (!unit || !unit->sharded) return std::vector<Piece>{{0, [&] {
-      std::int64_t numel = 1;
-      for (std::int64_t size : held.global_shape) numel *= size;
-      return numel;
-    }()}};
+    if (!unit || !unit->sharded)
+      return std::vector<Piece>{{0, [&] {
+                                   std::int64_t numel = 1;
+                                   for (std::int64_t size : held.global_shape) numel *= size;
+                                   return numel;
+                                 }()}};
     const Position at = position(held);
     return flat_pieces(unit->members, unit->alignment, at.rank, at.ranks).at(held.place.name);
   }

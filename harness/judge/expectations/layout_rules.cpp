@@ -5,8 +5,12 @@
 namespace fsdp_cts {
 namespace {
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-std::int64_t round_up(std::int64_t a, std::int64_t multiple) { return ceil_div(a, multiple) * multiple; }
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+std::int64_t round_up(std::int64_t a, std::int64_t multiple) {
+  return ceil_div(a, multiple) * multiple;
+}
 
 }  // namespace
 
@@ -24,7 +28,8 @@ std::vector<Piece> merged(std::vector<Piece> pieces) {
   return result;
 }
 
-std::vector<Piece> chunk_pieces(const std::vector<std::int64_t>& shape, std::int64_t dim, int rank, int ranks) {
+std::vector<Piece> chunk_pieces(const std::vector<std::int64_t>& shape, std::int64_t dim, int rank,
+                                int ranks) {
   if (shape.empty()) return rank == 0 ? std::vector<Piece>{{0, 1}} : std::vector<Piece>{};
   const auto at = static_cast<std::size_t>(dim);
   std::int64_t before = 1, after = 1;
@@ -40,7 +45,8 @@ std::vector<Piece> chunk_pieces(const std::vector<std::int64_t>& shape, std::int
   return merged(std::move(pieces));
 }
 
-std::map<std::string, std::vector<Piece>> flat_pieces(const std::vector<FlatMember>& members, std::int64_t alignment, int rank, int ranks) {
+std::map<std::string, std::vector<Piece>> flat_pieces(const std::vector<FlatMember>& members,
+                                                      std::int64_t alignment, int rank, int ranks) {
   std::int64_t end = 0;
   std::vector<std::int64_t> starts;
   for (const FlatMember& member : members) {
@@ -54,7 +60,8 @@ std::map<std::string, std::vector<Piece>> flat_pieces(const std::vector<FlatMemb
   for (std::size_t i = 0; i < members.size(); ++i) {
     const std::int64_t from = std::max(first, starts[i]);
     const std::int64_t to = std::min(last, starts[i] + members[i].numel);
-    result[members[i].name] = to > from ? std::vector<Piece>{{from - starts[i], to - from}} : std::vector<Piece>{};
+    result[members[i].name] =
+        to > from ? std::vector<Piece>{{from - starts[i], to - from}} : std::vector<Piece>{};
   }
   return result;
 }

@@ -1,5 +1,6 @@
 // match: two instances of the testee itself agree, observation by observation.
-// differ: two observations (labels) or two instances must not be equal; with `only`, exactly the named tensors differ.
+// differ: two observations (labels) or two instances must not be equal; with `only`, exactly the named
+// tensors differ.
 #include <fmt/format.h>
 
 #include <regex>
@@ -11,7 +12,8 @@
 namespace fsdp_cts {
 namespace {
 
-// Observations of one side, numbered within what, name, rank: the k-th of one side is compared with the k-th of the other.
+// Observations of one side, numbered within what, name, rank: the k-th of one side is compared with the k-th
+// of the other.
 struct SideKey {
   std::string what, name;
   int ordinal;
@@ -36,7 +38,8 @@ struct Pair {
   const Place* second;
 };
 
-// A side that was observed once meets every observation of the other; one that holds a value for all ranks meets every rank.
+// A side that was observed once meets every observation of the other; one that holds a value for all ranks
+// meets every rank.
 std::vector<const Place*> partners(const Side& side, SideKey key) {
   SideKey second = key;
   second.ordinal = 1;
@@ -73,19 +76,24 @@ Sides sides_from(const Json& arguments, const Selection& selection, const Scene&
     return {with_label(names.at(0)), with_label(names.at(1)), "'" + names[0] + "'", "'" + names[1] + "'"};
   }
   auto of_model = [&](const std::string& model) {
-    return side_of(scene, whats, [&](const Place& place) { return selection.takes_step(place.step) && place.model == model; });
+    return side_of(scene, whats, [&](const Place& place) {
+      return selection.takes_step(place.step) && place.model == model;
+    });
   };
   const auto names = strings_of(arguments.at("between"));
-  return {of_model(names.at(0)), of_model(names.at(1)), "model '" + names[0] + "'", "model '" + names[1] + "'"};
+  return {of_model(names.at(0)), of_model(names.at(1)), "model '" + names[0] + "'",
+          "model '" + names[1] + "'"};
 }
 
 // Calls visit(first place, second place, difference, values) for every pair; reports what has no partner.
 template <class Visit>
-void for_pairs(const Sides& sides, const Json& arguments, const Scene& scene, Outcome& outcome, const Visit& visit) {
+void for_pairs(const Sides& sides, const Json& arguments, const Scene& scene, Outcome& outcome,
+               const Visit& visit) {
   const Json tolerance = arguments.value("tolerance", Json());
   bool any = false;
   auto lonely = [&](const Place& place, const std::string& other) {
-    outcome.findings.push_back(failure(scene, place, {"missing_value", fmt::format("{} has no counterpart in {}", describe(place), other)}));
+    outcome.findings.push_back(failure(
+        scene, place, {"missing_value", fmt::format("{} has no counterpart in {}", describe(place), other)}));
   };
   for (const auto& [key, place] : sides.first) {
     const auto others = partners(sides.second, key);
@@ -96,7 +104,8 @@ void for_pairs(const Sides& sides, const Json& arguments, const Scene& scene, Ou
       const Value& b = scene.testee.values.at(*other);
       Difference difference;
       if (!presence_differs(a, b) && !a.none) {
-        difference = compare(a.tensor, b.tensor, tolerance_from(tolerance, scene.a_case.lane, a.tensor.dtype, b.tensor.dtype),
+        difference = compare(a.tensor, b.tensor,
+                             tolerance_from(tolerance, scene.a_case.lane, a.tensor.dtype, b.tensor.dtype),
                              arguments.value("check_dtype", true));
         count_comparison(outcome, difference);
       }
@@ -114,11 +123,12 @@ void for_pairs(const Sides& sides, const Json& arguments, const Scene& scene, Ou
 void check_match(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const Sides sides = sides_from(arguments, selection, scene);
   bool told = false;
-  for_pairs(sides, arguments, scene, outcome, [&](const Place& place, const Value& a, const Value& b, const Difference& difference) {
-    if (told || (!difference && !presence_differs(a, b))) return;
-    told = true;
-    outcome.findings.push_back(tensor_failure(scene, place, a, b, difference, sides.second_name));
-  });
+  for_pairs(sides, arguments, scene, outcome,
+            [&](const Place& place, const Value& a, const Value& b, const Difference& difference) {
+              if (told || (!difference && !presence_differs(a, b))) return;
+              told = true;
+              outcome.findings.push_back(tensor_failure(scene, place, a, b, difference, sides.second_name));
+            });
 }
 
 void check_differ(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
@@ -128,20 +138,25 @@ void check_differ(const Json& arguments, const Selection& selection, const Scene
   long differing = 0;
   bool told = false;
   const Place* first = nullptr;
-  for_pairs(sides, arguments, scene, outcome, [&](const Place& place, const Value& a, const Value& b, const Difference& difference) {
-    if (!first) first = &place;
-    const bool differs = difference || presence_differs(a, b);
-    const bool should = std::regex_search(place.name, only);
-    if (differs && should) ++differing;
-    if (told || !limited || differs == should) return;
-    told = true;
-    outcome.findings.push_back(
-        should ? failure(scene, place, {"not_different", fmt::format("{} is the same in {} and must not be", describe(place), sides.second_name)})
-               : tensor_failure(scene, place, a, b, difference, sides.second_name));
-  });
+  for_pairs(sides, arguments, scene, outcome,
+            [&](const Place& place, const Value& a, const Value& b, const Difference& difference) {
+              if (!first) first = &place;
+              const bool differs = difference || presence_differs(a, b);
+              const bool should = std::regex_search(place.name, only);
+              if (differs && should) ++differing;
+              if (told || !limited || differs == should) return;
+              told = true;
+              outcome.findings.push_back(
+                  should ? failure(scene, place,
+                                   {"not_different", fmt::format("{} is the same in {} and must not be",
+                                                                 describe(place), sides.second_name)})
+                         : tensor_failure(scene, place, a, b, difference, sides.second_name));
+            });
   if (!limited && first && differing == 0) {
-    outcome.findings.push_back(failure(scene, *first, {"not_different", fmt::format("{} and {} agree in every {} and must not",
-                                                                                    sides.first_name, sides.second_name, arguments.at("what").dump())}));
+    outcome.findings.push_back(
+        failure(scene, *first,
+                {"not_different", fmt::format("{} and {} agree in every {} and must not", sides.first_name,
+                                              sides.second_name, arguments.at("what").dump())}));
   }
 }
 

@@ -21,7 +21,8 @@ std::set<int> excused_steps(const Scene& scene, int rank) {
   return excused;
 }
 
-// A model has parameters, so a list of them without items is no answer. A rank that holds nothing lists them without pieces.
+// A model has parameters, so a list of them without items is no answer. A rank that holds nothing lists them
+// without pieces.
 bool is_empty_list(const Case& a_case, const Json& entry) {
   const std::string what = entry["what"].get<std::string>();
   if (what != "parameters" && what != "gradients" && what != "full_parameters") return false;
@@ -67,15 +68,18 @@ void all_ranks_answer(const Scene& scene, Outcome& outcome) {
       place.step = step;
       place.rank = rank;
       auto fail = [&](const char* code, const std::string& words) {
-        outcome.findings.push_back(failure(scene, place, {code, fmt::format("rank {} {} at step {}", rank, words, step)}));
+        outcome.findings.push_back(
+            failure(scene, place, {code, fmt::format("rank {} {} at step {}", rank, words, step)}));
       };
       auto answer = answers.find(step);
       if (answer == answers.end()) {
-        fail("rank_missing", fmt::format("did not answer what it was to observe ({})", fmt::join(whats, ", ")));
+        fail("rank_missing",
+             fmt::format("did not answer what it was to observe ({})", fmt::join(whats, ", ")));
         break;  // what follows on this rank is the same story
       }
       if (answer->second.empty()) {
-        fail("empty_answer", fmt::format("answered nothing where {} was to be observed", fmt::join(whats, ", ")));
+        fail("empty_answer",
+             fmt::format("answered nothing where {} was to be observed", fmt::join(whats, ", ")));
         break;
       }
       for (const std::string& what : whats) {

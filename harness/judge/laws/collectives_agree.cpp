@@ -9,7 +9,8 @@ namespace fsdp_cts {
 namespace {
 
 bool same(const Collective& a, const Collective& b) {
-  return a.op == b.op && a.dtype == b.dtype && a.reduce_op == b.reduce_op && a.in_numel == b.in_numel && a.out_numel == b.out_numel;
+  return a.op == b.op && a.dtype == b.dtype && a.reduce_op == b.reduce_op && a.in_numel == b.in_numel &&
+         a.out_numel == b.out_numel;
 }
 
 bool size_fits(const Collective& event) {
@@ -28,11 +29,14 @@ using Sequences = std::map<std::pair<int, std::vector<int>>, std::map<int, Seque
 bool check_event(const Scene& scene, const Trace& trace, std::size_t i, Outcome& outcome) {
   const Collective& event = trace.events[i];
   auto fail = [&](const char* code, const std::string& words) {
-    outcome.findings.push_back(failure(scene, trace.place, {code, fmt::format("{}: event {}, {}, {}", describe(trace.place), i, describe(event), words)}));
+    outcome.findings.push_back(failure(
+        scene, trace.place,
+        {code, fmt::format("{}: event {}, {}, {}", describe(trace.place), i, describe(event), words)}));
     outcome.findings.back().divergence["index"] = i;
     return false;
   };
-  if (std::find(event.group.begin(), event.group.end(), *trace.place.rank) == event.group.end()) return fail("collective_group", "is over ranks this one is not among");
+  if (std::find(event.group.begin(), event.group.end(), *trace.place.rank) == event.group.end())
+    return fail("collective_group", "is over ranks this one is not among");
   if (!size_fits(event)) return fail("collective_size", "has sizes that do not fit the group");
   return true;
 }
@@ -43,11 +47,15 @@ void compare_members(const Scene& scene, int step, const std::map<int, Sequence>
     const std::size_t length = std::max(first.size(), sequence.size());
     for (std::size_t i = 0; i < length; ++i) {
       if (i < first.size() && i < sequence.size() && same(*first[i], *sequence[i])) continue;
-      auto shown = [&](const Sequence& events) { return i < events.size() ? describe(*events[i]) : std::string("nothing more"); };
+      auto shown = [&](const Sequence& events) {
+        return i < events.size() ? describe(*events[i]) : std::string("nothing more");
+      };
       Place place{step, "trace", "", "", rank};
-      Finding finding = failure(scene, place, {"collective_order", fmt::format("operation {} of one group is {} on rank {} and {} on rank {}", i, shown(sequence), rank,
-                                                                               shown(first), first_rank),
-                                               shown(sequence), shown(first)});
+      Finding finding = failure(scene, place,
+                                {"collective_order",
+                                 fmt::format("operation {} of one group is {} on rank {} and {} on rank {}",
+                                             i, shown(sequence), rank, shown(first), first_rank),
+                                 shown(sequence), shown(first)});
       finding.divergence["index"] = i;
       outcome.findings.push_back(std::move(finding));
       return;
@@ -71,15 +79,18 @@ void collectives_agree(const Scene& scene, Outcome& outcome) {
     for (const Trace& other : all) {
       if (other.place.step != trace.place.step) continue;
       for (const Collective& event : other.events) {
-        if (std::find(event.group.begin(), event.group.end(), *trace.place.rank) != event.group.end()) sequences[{trace.place.step, event.group}][*trace.place.rank];
+        if (std::find(event.group.begin(), event.group.end(), *trace.place.rank) != event.group.end())
+          sequences[{trace.place.step, event.group}][*trace.place.rank];
       }
     }
-    for (const Collective& event : trace.events) sequences[{trace.place.step, event.group}][*trace.place.rank].push_back(&event);
+    for (const Collective& event : trace.events)
+      sequences[{trace.place.step, event.group}][*trace.place.rank].push_back(&event);
   }
   for (const auto& [at, members] : sequences) compare_members(scene, at.first, members, outcome);
   // Every rank saw at least so many: the figure a scenario's minimum is held against.
   for (const auto& [rank, count] : per_rank) {
-    outcome.counts.collectives = rank == per_rank.begin()->first ? count : std::min(outcome.counts.collectives, count);
+    outcome.counts.collectives =
+        rank == per_rank.begin()->first ? count : std::min(outcome.counts.collectives, count);
   }
 }
 

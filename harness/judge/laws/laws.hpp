@@ -12,15 +12,17 @@ struct Law {
   void (*check)(const Scene& scene, Outcome& outcome);
 };
 
-// Every rank answered everything its program asks to observe: `rank_missing` (no answer to a step), `empty_answer` (an
-// answer without entries, or a list of parameters without items), `entry_missing` (one `what` left out).
+// Every rank answered everything its program asks to observe: `rank_missing` (no answer to a step),
+// `empty_answer` (an answer without entries, or a list of parameters without items), `entry_missing` (one
+// `what` left out).
 void all_ranks_answer(const Scene&, Outcome&);
 // Every parameter of the model is among those observed (`parameter_missing`).
 void parameters_are_complete(const Scene&, Outcome&);
 // Where the plan shards over more than one rank, some rank holds less than everything: `not_sharded`.
 void something_is_sharded(const Scene&, Outcome&);
 // The members of a group issue the same collectives in the same order with the same dtype, operator and sizes
-// (`collective_order`), a rank belongs to the groups it uses (`collective_group`), sizes fit the group (`collective_size`).
+// (`collective_order`), a rank belongs to the groups it uses (`collective_group`), sizes fit the group
+// (`collective_size`).
 void collectives_agree(const Scene&, Outcome&);
 // No NaN in a truth (setup_error `truth_nan`), none in what the testee answers (`nan`).
 void no_nan(const Scene&, Outcome&);

@@ -6,13 +6,17 @@
 namespace fsdp_cts {
 namespace {
 
-void look(const Scene& scene, const Evidence& evidence, VerdictKind kind, const std::string& code, const std::string& whose, Outcome& outcome) {
+void look(const Scene& scene, const Evidence& evidence, VerdictKind kind, const std::string& code,
+          const std::string& whose, Outcome& outcome) {
   for (const auto& [place, value] : evidence.values) {
     if (value.none) continue;
     const std::int64_t at = first_nan(value.tensor);
     if (at < 0) continue;
     const auto index = unflatten(at, value.tensor.shape);
-    Finding finding = failure(scene, place, {code, fmt::format("{}{}: element [{}] is NaN", whose, describe(place), fmt::join(index, ", ")), "nan"});
+    Finding finding = failure(
+        scene, place,
+        {code, fmt::format("{}{}: element [{}] is NaN", whose, describe(place), fmt::join(index, ", ")),
+         "nan"});
     finding.kind = kind;
     if (auto rank = holder(evidence, place, at)) finding.divergence["rank"] = *rank;
     finding.divergence["index"] = index;
@@ -26,7 +30,8 @@ void look(const Scene& scene, const Evidence& evidence, VerdictKind kind, const 
 void no_nan(const Scene& scene, Outcome& outcome) {
   for (const char* name : {"reference", "golden"}) {
     if (const Evidence* truth = scene.truths.named(name).evidence) {
-      look(scene, *truth, VerdictKind::setup_error, "truth_nan", std::string("the suite's own ") + name + ": ", outcome);
+      look(scene, *truth, VerdictKind::setup_error, "truth_nan",
+           std::string("the suite's own ") + name + ": ", outcome);
     }
   }
   look(scene, scene.testee, VerdictKind::fail, "nan", "", outcome);

@@ -24,7 +24,8 @@ void check_list(const Scene& scene, const std::string& what, Outcome& outcome) {
     for (const StateShape& state : module_state(*description)) {
       if (state.is_buffer || names.count(state.name)) continue;
       Place place{step, what, model, state.name, std::nullopt};
-      outcome.findings.push_back(failure(scene, place, {"parameter_missing", fmt::format("{}: no rank named it", describe(place))}));
+      outcome.findings.push_back(
+          failure(scene, place, {"parameter_missing", fmt::format("{}: no rank named it", describe(place))}));
       return;
     }
   }

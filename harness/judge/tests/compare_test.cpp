@@ -14,7 +14,9 @@ HostTensor floats(std::vector<double> values, DType dtype = DType::float32) {
   return make_tensor(dtype, {count}, values);
 }
 
-TEST(Compare, ZerosAreEqualWhateverTheirSign) { EXPECT_FALSE(compare(floats({-0.0}), floats({0.0}), {}, true)); }
+TEST(Compare, ZerosAreEqualWhateverTheirSign) {
+  EXPECT_FALSE(compare(floats({-0.0}), floats({0.0}), {}, true));
+}
 
 TEST(Compare, NanEqualsNothing) {
   EXPECT_TRUE(compare(floats({NAN}), floats({NAN}), {}, true));
@@ -63,7 +65,9 @@ TEST(Tolerance, FromTheScenario) {
   EXPECT_EQ(tolerance_from(nullptr, Lane::tolerance, DType::float32, DType::float32).rtol, 1.3e-6);
   EXPECT_EQ(tolerance_from("upstream", Lane::exact, DType::float16, DType::float32).rtol, 1e-3);
   EXPECT_EQ(tolerance_from("bfloat16", Lane::exact, DType::float32, DType::float32).rtol, 1.6e-2);
-  EXPECT_EQ(tolerance_from(Json{{"rtol", 0.5}, {"atol", 0.25}}, Lane::exact, DType::float32, DType::float32).atol, 0.25);
+  EXPECT_EQ(
+      tolerance_from(Json{{"rtol", 0.5}, {"atol", 0.25}}, Lane::exact, DType::float32, DType::float32).atol,
+      0.25);
   EXPECT_TRUE(tolerance_from("exact", Lane::tolerance, DType::float32, DType::float32).exact);
   EXPECT_TRUE(tolerance_from("upstream", Lane::tolerance, DType::int64, DType::int64).exact);
 }

@@ -24,14 +24,16 @@ TEST(Exactness, EqualAfterWideningIsProof) {
   Evidence wide = widened(made.reference.evidence);
   EXPECT_FALSE(first_inexact(made.a_case, made.reference.evidence, wide));
 
-  set_element(wide.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 5, 6.0000000001);
+  set_element(wide.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 5,
+              6.0000000001);
   const auto inexact = first_inexact(made.a_case, made.reference.evidence, wide);
   ASSERT_TRUE(inexact);
   EXPECT_EQ(inexact->code, "inexact");
   EXPECT_EQ(inexact->divergence["parameter"], "weight");
   EXPECT_EQ(inexact->divergence["index"], Json({2, 1}));
 
-  made.a_case.expect = Json::parse(R"([{"equal": {"what": ["loss"]}}])");  // what nobody compares need not be exact
+  made.a_case.expect =
+      Json::parse(R"([{"equal": {"what": ["loss"]}}])");  // what nobody compares need not be exact
   EXPECT_FALSE(first_inexact(made.a_case, made.reference.evidence, wide));
 }
 

@@ -1,5 +1,5 @@
-// Every kind of expectation: one hand-made answer that passes and at least one that does not, with the code and the
-// divergence it must get.
+// Every kind of expectation: one hand-made answer that passes and at least one that does not, with the code
+// and the divergence it must get.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,14 +14,16 @@ void expect_pass(HandMade& made, const char* expect) {
   EXPECT_EQ(verdict.kind, VerdictKind::pass) << expect << "\n" << verdict.code << ": " << verdict.summary;
 }
 
-Verdict expect_code(HandMade& made, const char* expect, const std::string& code, VerdictKind kind = VerdictKind::fail) {
+Verdict expect_code(HandMade& made, const char* expect, const std::string& code,
+                    VerdictKind kind = VerdictKind::fail) {
   const Verdict verdict = made.judged(expect);
   EXPECT_EQ(verdict.code, code) << expect << "\n" << verdict.summary;
   EXPECT_EQ(verdict.kind, kind) << expect << "\n" << verdict.summary;
   return verdict;
 }
 
-const char* equal_all = R"([{"equal": {"what": ["loss", "gradients", "parameters"], "to": ["reference", "golden"]}, "clause": "FS-RED-2", "model": "model"}])";
+const char* equal_all =
+    R"([{"equal": {"what": ["loss", "gradients", "parameters"], "to": ["reference", "golden"]}, "clause": "FS-RED-2", "model": "model"}])";
 
 TEST(Equal, PassesAndCounts) {
   HandMade made;
@@ -37,8 +39,9 @@ TEST(Equal, PassesAndCounts) {
 
 TEST(Equal, NamesTheFirstDivergenceAndWhatBothTruthsSaid) {
   HandMade made;
-  set_element(made.tensor(HandMade::after_backward, 1, "gradients/weight"), 1, 105.5);  // element [2, 1], truth 105
-  set_element(made.tensor(HandMade::after_step, 0, "parameters/bias"), 0, 0);           // later: not the first
+  set_element(made.tensor(HandMade::after_backward, 1, "gradients/weight"), 1,
+              105.5);                                                          // element [2, 1], truth 105
+  set_element(made.tensor(HandMade::after_step, 0, "parameters/bias"), 0, 0);  // later: not the first
   const Verdict verdict = expect_code(made, equal_all, "value");
   const Json& divergence = verdict.divergence;
   EXPECT_EQ(divergence["expectation"], "equal");
@@ -71,7 +74,8 @@ TEST(Equal, ComparesRegistersRankByRank) {
 TEST(Equal, DtypeIsCheckedUnlessToldNot) {
   HandMade made;
   made.tensor(HandMade::after_backward, 0, "loss") = make_tensor(DType::bfloat16, {}, {10});
-  const Verdict verdict = expect_code(made, R"([{"equal": {"what": ["loss"], "to": ["reference"]}}])", "dtype");
+  const Verdict verdict =
+      expect_code(made, R"([{"equal": {"what": ["loss"], "to": ["reference"]}}])", "dtype");
   EXPECT_EQ(verdict.divergence["actual"], "bfloat16");
   EXPECT_EQ(verdict.divergence["expected"], "float32");
   expect_pass(made, R"([{"equal": {"what": ["loss"], "to": ["reference"], "check_dtype": false}}])");
@@ -80,11 +84,15 @@ TEST(Equal, DtypeIsCheckedUnlessToldNot) {
 TEST(Equal, ToleranceIsPerDtypeAndReportsUlp) {
   HandMade made;
   set_element(made.tensor(HandMade::after_backward, 0, "loss"), 0, 10.00001);
-  const Verdict verdict = made.judged(R"([{"equal": {"what": ["loss"], "to": ["reference", "golden"], "tolerance": "upstream"}}])");
+  const Verdict verdict = made.judged(
+      R"([{"equal": {"what": ["loss"], "to": ["reference", "golden"], "tolerance": "upstream"}}])");
   EXPECT_EQ(verdict.kind, VerdictKind::pass) << verdict.summary;
   EXPECT_GT(verdict.max_ulp, 5);
   EXPECT_EQ(verdict.counts.exact_elements, 1);
-  expect_code(made, R"([{"equal": {"what": ["loss"], "to": ["reference", "golden"], "tolerance": {"rtol": 0, "atol": 1e-6}}}])", "value");
+  expect_code(
+      made,
+      R"([{"equal": {"what": ["loss"], "to": ["reference", "golden"], "tolerance": {"rtol": 0, "atol": 1e-6}}}])",
+      "value");
 }
 
 TEST(Equal, ShapeAndMissingValue) {
@@ -92,7 +100,8 @@ TEST(Equal, ShapeAndMissingValue) {
   made.tensor(HandMade::after_backward, 0, "loss") = make_tensor(DType::float32, {1}, {10});
   expect_code(made, R"([{"equal": {"what": ["loss"], "to": ["reference"]}}])", "shape");
   HandMade without;
-  without.set_truths({HandMade::after_backward, "gradients", "model", "extra", {}}, make_tensor(DType::float32, {1}, {1}));
+  without.set_truths({HandMade::after_backward, "gradients", "model", "extra", {}},
+                     make_tensor(DType::float32, {1}, {1}));
   const Verdict verdict = expect_code(without, equal_all, "missing_value");
   EXPECT_EQ(verdict.divergence["parameter"], "extra");
 }
@@ -110,7 +119,9 @@ TEST(Equal, AnAbsentGradientIsNoZeroGradient) {
 
 TEST(Equal, TruthsThatDisagreeAccuseNobody) {
   HandMade made;
-  set_element(made.golden.evidence.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 3, -1);
+  set_element(
+      made.golden.evidence.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 3,
+      -1);
   set_element(made.tensor(HandMade::after_step, 0, "parameters/weight"), 3, 77);  // the testee is wrong too
   const Verdict verdict = expect_code(made, equal_all, "truths_disagree", VerdictKind::setup_error);
   EXPECT_EQ(verdict.divergence["index"], Json({1, 1}));
@@ -134,8 +145,11 @@ TEST(Equal, AnOracleThatFailedIsNotTheTesteesFault) {
 TEST(Equal, AnotherReductionOrderExcludesTheGoldenFromThreeRanksOn) {
   HandMade made;
   made.a_case.world = 2;
-  set_element(made.golden.evidence.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 3, -1);
-  const char* sensitive = R"([{"equal": {"what": ["parameters"], "to": ["reference", "golden"], "order_sensitive": true}, "model": "model"}])";
+  set_element(
+      made.golden.evidence.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 3,
+      -1);
+  const char* sensitive =
+      R"([{"equal": {"what": ["parameters"], "to": ["reference", "golden"], "order_sensitive": true}, "model": "model"}])";
   expect_code(made, sensitive, "truths_disagree", VerdictKind::setup_error);  // two summands have no order
 
   HandMade four;
@@ -143,7 +157,8 @@ TEST(Equal, AnotherReductionOrderExcludesTheGoldenFromThreeRanksOn) {
   for (int rank = 2; rank < 4; ++rank) {
     four.run.ranks.push_back(four.run.ranks[0]);
     four.run.ranks.back().rank = rank;
-    for (int step : {HandMade::after_backward, HandMade::after_step, HandMade::attempt_end, HandMade::of_other}) {
+    for (int step :
+         {HandMade::after_backward, HandMade::after_step, HandMade::attempt_end, HandMade::of_other}) {
       Observation copy = four.observation(step, 0);
       copy.rank = rank;
       for (Json& entry : copy.entries) {
@@ -162,7 +177,9 @@ TEST(Equal, AnotherReductionOrderExcludesTheGoldenFromThreeRanksOn) {
       event[gathers ? "in_numel" : "out_numel"] = 3;
     }
   }
-  set_element(four.golden.evidence.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 3, -1);
+  set_element(
+      four.golden.evidence.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 3,
+      -1);
   expect_pass(four, sensitive);
   four.run.hello["reduction_order"] = "ring";
   four.reference.reduction_order = "ring";
@@ -171,7 +188,8 @@ TEST(Equal, AnotherReductionOrderExcludesTheGoldenFromThreeRanksOn) {
 
 TEST(Equal, FactsAreComparedToo) {
   HandMade made;
-  const char* facts = R"([{"equal": {"what": ["recorded"], "to": ["reference", "golden"]}}, {"equal": {"what": ["loss"], "to": ["reference"]}}])";
+  const char* facts =
+      R"([{"equal": {"what": ["recorded"], "to": ["reference", "golden"]}}, {"equal": {"what": ["loss"], "to": ["reference"]}}])";
   expect_pass(made, facts);
   made.entry(HandMade::after_step, 1, "recorded")["values"]["input"] = "float32";
   const Verdict verdict = expect_code(made, facts, "fact");
@@ -180,12 +198,14 @@ TEST(Equal, FactsAreComparedToo) {
 
 TEST(Equal, ALabelThatNothingCarriesProvesNothing) {
   HandMade made;
-  expect_code(made, R"([{"equal": {"what": ["loss"], "to": ["reference"]}, "label": "nowhere"}])", "nothing_observed", VerdictKind::unresolved);
+  expect_code(made, R"([{"equal": {"what": ["loss"], "to": ["reference"]}, "label": "nowhere"}])",
+              "nothing_observed", VerdictKind::unresolved);
 }
 
 TEST(Match, TwoInstancesAgree) {
   HandMade made;
-  const char* match = R"([{"match": {"what": ["parameters"], "between": ["model", "other"], "tolerance": "exact"}}])";
+  const char* match =
+      R"([{"match": {"what": ["parameters"], "between": ["model", "other"], "tolerance": "exact"}}])";
   expect_pass(made, match);
   set_element(made.tensor(HandMade::of_other, 1, "parameters/other/bias"), 2, 5);
   const Verdict verdict = expect_code(made, match, "value");
@@ -198,17 +218,22 @@ TEST(Differ, MustNotBeEqualAndOnlyTheNamedMay) {
   HandMade made;
   const char* differ = R"([{"differ": {"what": ["parameters"], "between": ["model", "other"]}}])";
   expect_code(made, differ, "not_different");
-  for (int rank = 0; rank < 2; ++rank) set_element(made.tensor(HandMade::of_other, rank, "parameters/other/bias"), 2, 5);
+  for (int rank = 0; rank < 2; ++rank)
+    set_element(made.tensor(HandMade::of_other, rank, "parameters/other/bias"), 2, 5);
   expect_pass(made, differ);
-  expect_pass(made, R"([{"differ": {"what": ["parameters"], "between": ["model", "other"], "only": "^bias$"}}])");
-  const Verdict verdict = expect_code(made, R"([{"differ": {"what": ["parameters"], "between": ["model", "other"], "only": "^weight$"}}])", "value");
+  expect_pass(made,
+              R"([{"differ": {"what": ["parameters"], "between": ["model", "other"], "only": "^bias$"}}])");
+  const Verdict verdict = expect_code(
+      made, R"([{"differ": {"what": ["parameters"], "between": ["model", "other"], "only": "^weight$"}}])",
+      "value");
   EXPECT_EQ(verdict.divergence["parameter"], "bias");
 }
 
 TEST(Dtype, EveryTensorAndEnoughOfThem) {
   HandMade made;
   expect_pass(made, R"([{"dtype": {"what": ["parameters", "gradients"], "is": "float32", "at_least": 12}}])");
-  const Verdict few = expect_code(made, R"([{"dtype": {"what": ["gradients"], "is": "float32", "at_least": 5}}])", "too_few");
+  const Verdict few =
+      expect_code(made, R"([{"dtype": {"what": ["gradients"], "is": "float32", "at_least": 5}}])", "too_few");
   EXPECT_EQ(few.divergence["actual"], 4);
   const Verdict verdict = expect_code(made, R"([{"dtype": {"what": ["loss"], "is": "bfloat16"}}])", "dtype");
   EXPECT_EQ(verdict.divergence["actual"], "float32");
@@ -227,18 +252,25 @@ TEST(Recorded, DtypesAndAbsence) {
 TEST(SeenParameters, NamesShapesOrder) {
   HandMade made;
   expect_pass(made, R"([{"seen_parameters": {"as": "body", "is": [["weight", [4, 2]], ["bias", [4]]]}}])");
-  expect_code(made, R"([{"seen_parameters": {"as": "body", "is": [["bias", [4]], ["weight", [4, 2]]]}}])", "seen_parameters");
+  expect_code(made, R"([{"seen_parameters": {"as": "body", "is": [["bias", [4]], ["weight", [4, 2]]]}}])",
+              "seen_parameters");
 }
 
 TEST(Error, TypeMessagePhaseRanks) {
   HandMade made;
-  expect_pass(made, R"([{"error": {"attempt": "bad", "type": "RuntimeError", "message": "mat1 and mat2 must", "phase": "forward", "ranks": "all"}}])");
+  expect_pass(
+      made,
+      R"([{"error": {"attempt": "bad", "type": "RuntimeError", "message": "mat1 and mat2 must", "phase": "forward", "ranks": "all"}}])");
   expect_code(made, R"([{"error": {"attempt": "bad", "type": "ValueError"}}])", "error_type");
   expect_code(made, R"([{"error": {"attempt": "bad", "message": "^other"}}])", "error_message");
   expect_code(made, R"([{"error": {"attempt": "bad", "phase": "backward"}}])", "error_phase");
-  EXPECT_EQ(expect_code(made, R"([{"error": {"attempt": "bad", "ranks": [0]}}])", "unexpected_error").divergence["rank"], 1);
+  EXPECT_EQ(expect_code(made, R"([{"error": {"attempt": "bad", "ranks": [0]}}])", "unexpected_error")
+                .divergence["rank"],
+            1);
   made.entry(HandMade::attempt_end, 1, "attempt")["error"] = nullptr;
-  EXPECT_EQ(expect_code(made, R"([{"error": {"attempt": "bad", "ranks": "all"}}])", "no_error").divergence["rank"], 1);
+  EXPECT_EQ(
+      expect_code(made, R"([{"error": {"attempt": "bad", "ranks": "all"}}])", "no_error").divergence["rank"],
+      1);
 }
 
 TEST(NoError, FailsOnAnError) {
@@ -251,9 +283,11 @@ TEST(NoError, FailsOnAnError) {
 TEST(Warning, OnEveryRank) {
   HandMade made;
   expect_pass(made, R"([{"warning": {"message": "frozen", "category": "UserWarning", "ranks": "all"}}])");
-  expect_code(made, R"([{"warning": {"message": "frozen", "category": "FutureWarning"}}])", "warning_missing");
+  expect_code(made, R"([{"warning": {"message": "frozen", "category": "FutureWarning"}}])",
+              "warning_missing");
   made.entry(HandMade::after_step, 1, "warnings")["warnings"] = Json::array();
-  EXPECT_EQ(expect_code(made, R"([{"warning": {"message": "frozen"}}])", "warning_missing").divergence["rank"], 1);
+  EXPECT_EQ(
+      expect_code(made, R"([{"warning": {"message": "frozen"}}])", "warning_missing").divergence["rank"], 1);
 }
 
 TEST(NoWarning, FailsOnAMatch) {
@@ -264,31 +298,48 @@ TEST(NoWarning, FailsOnAMatch) {
 
 TEST(Collectives, CountAndEveryProperty) {
   HandMade made;
-  expect_pass(made, R"([{"collectives": {"op": "all_gather", "phase": "forward", "group_size": 2, "count": 1, "dtype": "bfloat16", "in_numel": 6, "out_numel": 12}}])");
-  expect_pass(made, R"([{"collectives": {"count": 3}}, {"collectives": {"op": "reduce_scatter", "at_least": 1, "reduce_op": "avg"}}])");
-  const Verdict count = expect_code(made, R"([{"collectives": {"op": "all_gather", "count": 1}}])", "collective_count");
+  expect_pass(
+      made,
+      R"([{"collectives": {"op": "all_gather", "phase": "forward", "group_size": 2, "count": 1, "dtype": "bfloat16", "in_numel": 6, "out_numel": 12}}])");
+  expect_pass(
+      made,
+      R"([{"collectives": {"count": 3}}, {"collectives": {"op": "reduce_scatter", "at_least": 1, "reduce_op": "avg"}}])");
+  const Verdict count =
+      expect_code(made, R"([{"collectives": {"op": "all_gather", "count": 1}}])", "collective_count");
   EXPECT_EQ(count.divergence["actual"], 2);
   EXPECT_EQ(count.divergence["expected"], 1);
-  EXPECT_EQ(expect_code(made, R"([{"collectives": {"op": "reduce_scatter", "count": 1, "dtype": "bfloat16"}}])", "collective_dtype").divergence["actual"], "float32");
-  expect_code(made, R"([{"collectives": {"op": "reduce_scatter", "count": 1, "reduce_op": "sum"}}])", "collective_reduce_op");
-  expect_code(made, R"([{"collectives": {"op": "reduce_scatter", "count": 1, "out_numel": 7}}])", "collective_out_numel");
+  EXPECT_EQ(
+      expect_code(made, R"([{"collectives": {"op": "reduce_scatter", "count": 1, "dtype": "bfloat16"}}])",
+                  "collective_dtype")
+          .divergence["actual"],
+      "float32");
+  expect_code(made, R"([{"collectives": {"op": "reduce_scatter", "count": 1, "reduce_op": "sum"}}])",
+              "collective_reduce_op");
+  expect_code(made, R"([{"collectives": {"op": "reduce_scatter", "count": 1, "out_numel": 7}}])",
+              "collective_out_numel");
   expect_code(made, R"([{"collectives": {"op": "all_reduce"}}])", "collective_count");
 }
 
 TEST(CollectiveBytes, ByFormula) {
   HandMade made;
   // Two gathers of 12 bfloat16 and one reduction of 12 float32, half of each sent: 12 + 12 + 24.
-  expect_pass(made, R"([{"collective_bytes": {"total": 48}}, {"collective_bytes": {"op": "all_gather", "total": 24}}])");
-  EXPECT_EQ(expect_code(made, R"([{"collective_bytes": {"total": 47}}])", "collective_bytes").divergence["actual"], 48.0);
+  expect_pass(
+      made,
+      R"([{"collective_bytes": {"total": 48}}, {"collective_bytes": {"op": "all_gather", "total": 24}}])");
+  EXPECT_EQ(
+      expect_code(made, R"([{"collective_bytes": {"total": 47}}])", "collective_bytes").divergence["actual"],
+      48.0);
 }
 
 TEST(Layout, ChunksAlongDimensionZero) {
   HandMade made;
   expect_pass(made, R"([{"layout": {"kind": "chunk_dim0", "sharded": true}}])");
   for (int rank = 0; rank < 2; ++rank) {  // same pieces, ranks exchanged
-    made.entry(HandMade::after_step, rank, "parameters")["items"][0]["pieces"][0]["offset"] = rank == 0 ? 4 : 0;
+    made.entry(HandMade::after_step, rank, "parameters")["items"][0]["pieces"][0]["offset"] =
+        rank == 0 ? 4 : 0;
   }
-  const Verdict verdict = expect_code(made, R"([{"layout": {"kind": "chunk_dim0", "sharded": true}}])", "layout");
+  const Verdict verdict =
+      expect_code(made, R"([{"layout": {"kind": "chunk_dim0", "sharded": true}}])", "layout");
   EXPECT_EQ(verdict.divergence["rank"], 0);
   EXPECT_EQ(verdict.divergence["actual"], Json::parse("[[4, 4]]"));
   EXPECT_EQ(verdict.divergence["expected"], Json::parse("[[0, 4]]"));
@@ -303,20 +354,24 @@ TEST(Layout, LiteralPieces) {
 TEST(Layout, FlatParameterWithAlignment) {
   HandMade made;
   made.a_case.plans["model"]["api"] = "fsdp";
-  // 8 + 4 elements, aligned to 4: shards of 6. The bias starts on rank 1 with the weight's last two elements before it.
+  // 8 + 4 elements, aligned to 4: shards of 6. The bias starts on rank 1 with the weight's last two elements
+  // before it.
   made.a_case.plans["model"]["units"][0]["use_orig_params"] = true;
   auto lay = [&](int rank, int item, int offset, int length) {
-    Json& pieces = made.entry(HandMade::after_step, rank, "parameters")["items"][static_cast<std::size_t>(item)]["pieces"];
+    Json& pieces = made.entry(HandMade::after_step, rank,
+                              "parameters")["items"][static_cast<std::size_t>(item)]["pieces"];
     const std::string key = item == 0 ? "parameters/weight" : "parameters/bias";
     const double first = (item == 0 ? 1 : 9) + offset;
     std::vector<double> values;
     for (int i = 0; i < length; ++i) values.push_back(first + i);
     made.tensor(HandMade::after_step, rank, key) = make_tensor(DType::float32, {length}, values);
-    pieces = length == 0 ? Json::array() : Json::array({{{"tensor", key}, {"offset", offset}, {"length", length}}});
+    pieces = length == 0 ? Json::array()
+                         : Json::array({{{"tensor", key}, {"offset", offset}, {"length", length}}});
   };
   lay(0, 0, 0, 6), lay(1, 0, 6, 2), lay(0, 1, 0, 0), lay(1, 1, 0, 4);
   expect_pass(made, R"([{"layout": {"kind": "flat", "sharded": true}, "label": "after_step"}])");
-  made.a_case.plans["model"]["units"][0]["mixed_precision"] = {{"param_dtype", "float16"}};  // alignment 8: the same here
+  made.a_case.plans["model"]["units"][0]["mixed_precision"] = {
+      {"param_dtype", "float16"}};  // alignment 8: the same here
   expect_pass(made, R"([{"layout": {"kind": "flat", "sharded": true}, "label": "after_step"}])");
   lay(0, 0, 0, 4), lay(1, 0, 4, 4), lay(0, 1, 0, 2), lay(1, 1, 2, 2);
   expect_code(made, R"([{"layout": {"kind": "flat", "sharded": true}, "label": "after_step"}])", "layout");
@@ -331,13 +386,21 @@ TEST(Layout, WholeWhereItMustBeWhole) {
 TEST(UnitTree, ExactAndWithSettings) {
   HandMade made;
   expect_pass(made, R"([{"unit_tree": [{"module": "", "settings": {"reshard_after_forward": true}}]}])");
-  expect_code(made, R"([{"unit_tree": [{"module": "", "settings": {"reshard_after_forward": false}}]}])", "unit_setting");
+  expect_code(made, R"([{"unit_tree": [{"module": "", "settings": {"reshard_after_forward": false}}]}])",
+              "unit_setting");
   for (int rank = 0; rank < 2; ++rank) {
-    made.entry(HandMade::after_step, rank, "units")["units"][0]["settings"]["mixed_precision"] = {{"param_dtype", "float16"}, {"reduce_dtype", nullptr}};
+    made.entry(HandMade::after_step, rank, "units")["units"][0]["settings"]["mixed_precision"] = {
+        {"param_dtype", "float16"}, {"reduce_dtype", nullptr}};
   }
-  expect_pass(made, R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"param_dtype": "float16"}}}]}])");
-  expect_code(made, R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"param_dtype": "bfloat16"}}}]}])", "unit_setting");
-  expect_code(made, R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"other": null}}}]}])", "unit_setting");
+  expect_pass(
+      made,
+      R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"param_dtype": "float16"}}}]}])");
+  expect_code(
+      made,
+      R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"param_dtype": "bfloat16"}}}]}])",
+      "unit_setting");
+  expect_code(made, R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"other": null}}}]}])",
+              "unit_setting");
   expect_code(made, R"([{"unit_tree": [{"module": ""}, {"module": "0"}]}])", "unit_missing");
   expect_code(made, R"([{"unit_tree": []}])", "unit_unexpected");
 }
@@ -354,15 +417,19 @@ TEST(TrainingState, Idle) {
   HandMade made;
   expect_pass(made, R"([{"training_state": {"is": "idle"}}])");
   made.entry(HandMade::after_step, 1, "training_state")["value"] = "forward";
-  EXPECT_EQ(expect_code(made, R"([{"training_state": {"is": "idle"}}])", "training_state").divergence["rank"], 1);
+  EXPECT_EQ(expect_code(made, R"([{"training_state": {"is": "idle"}}])", "training_state").divergence["rank"],
+            1);
 }
 
 TEST(GradientNone, PresenceAndEnough) {
   HandMade made;
   expect_pass(made, R"([{"gradient_none": {"match": "weight", "is": false}}])");
-  EXPECT_EQ(expect_code(made, R"([{"gradient_none": {"match": "bias", "is": true}}])", "gradient_none").divergence["parameter"], "bias");
+  EXPECT_EQ(expect_code(made, R"([{"gradient_none": {"match": "bias", "is": true}}])", "gradient_none")
+                .divergence["parameter"],
+            "bias");
   expect_code(made, R"([{"gradient_none": {"match": "weight", "is": false, "at_least": 3}}])", "too_few");
-  expect_code(made, R"([{"gradient_none": {"match": "nobody", "is": true}}])", "nothing_observed", VerdictKind::unresolved);
+  expect_code(made, R"([{"gradient_none": {"match": "nobody", "is": true}}])", "nothing_observed",
+              VerdictKind::unresolved);
 }
 
 TEST(Finite, InfinityIsNot) {

@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "harness/judge/recording.hpp"
-#include "harness/judge/sha256.hpp"
 #include "harness/judge/tests/hand_made.hpp"
+#include "harness/protocol/sha256.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 class GoldenStoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::path(::testing::TempDir()) / ("golden-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+    root_ = fs::path(::testing::TempDir()) /
+            ("golden-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
     fs::remove_all(root_);
     GoldenStore(root_).save(made_.a_case, made_.golden.evidence, "ring");
   }
@@ -27,7 +28,10 @@ class GoldenStoreTest : public ::testing::Test {
     const OwnedTruth truth = GoldenStore(root_).load(made_.a_case);
     if (!truth.problem) return "";
     EXPECT_EQ(truth.problem->kind, VerdictKind::setup_error);
-    EXPECT_NE(truth.problem->summary.find("fsdp-cts run 'T/Class/test' --testee pytorch --record golden/store"), std::string::npos) << truth.problem->summary;
+    EXPECT_NE(
+        truth.problem->summary.find("fsdp-cts run 'T/Class/test' --testee pytorch --record golden/store"),
+        std::string::npos)
+        << truth.problem->summary;
     return truth.problem->code;
   }
   fs::path blob() const {
@@ -51,7 +55,10 @@ TEST_F(GoldenStoreTest, GivesBackWhatWasRecorded) {
     EXPECT_EQ(truth.evidence.values.at(place).tensor.shape, value.tensor.shape) << describe(place);
   }
   EXPECT_EQ(truth.evidence.facts.size(), 1u);
-  EXPECT_EQ(made_.judged(R"([{"equal": {"what": ["loss", "parameters"], "to": ["golden"]}, "model": "model"}])").kind, VerdictKind::pass);
+  EXPECT_EQ(
+      made_.judged(R"([{"equal": {"what": ["loss", "parameters"], "to": ["golden"]}, "model": "model"}])")
+          .kind,
+      VerdictKind::pass);
 }
 
 TEST_F(GoldenStoreTest, MissingIndexEntryOrBlob) {
@@ -94,7 +101,8 @@ TEST_F(GoldenStoreTest, EqualContentIsStoredOnceAndUnnamedBlobsGo) {
   store.save(twin, made_.golden.evidence, "ring");
   const auto blobs = [&] {
     int count = 0;
-    for (const auto& file : fs::recursive_directory_iterator(root_ / "blobs")) count += file.is_regular_file();
+    for (const auto& file : fs::recursive_directory_iterator(root_ / "blobs"))
+      count += file.is_regular_file();
     return count;
   };
   EXPECT_EQ(blobs(), 1);

@@ -1,5 +1,5 @@
-// A small case with hand-made answers that pass: Linear(2 -> 4) sharded over two ranks, one training step. Tests spoil one
-// thing at a time and look at what the judge says.
+// A small case with hand-made answers that pass: Linear(2 -> 4) sharded over two ranks, one training step.
+// Tests spoil one thing at a time and look at what the judge says.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ struct HandMade {
   // Judges with `expect`, a JSON list, as the only expectations.
   Verdict judged(const char* expect);
 
-  Json& entry(int step, int rank, const std::string& what);       // of the testee
+  Json& entry(int step, int rank, const std::string& what);         // of the testee
   HostTensor& tensor(int step, int rank, const std::string& name);  // as named in the observation's file
   Observation& observation(int step, int rank);
   void drop_entry(int step, int rank, const std::string& what);
@@ -32,6 +32,7 @@ struct HandMade {
 // Changes one element of a tensor, in its own dtype.
 void set_element(HostTensor& tensor, std::int64_t index, double value);
 
-Json collective(const std::string& op, const std::string& phase, const std::string& dtype, Json reduce_op, int in_numel, int out_numel);
+Json collective(const std::string& op, const std::string& phase, const std::string& dtype, Json reduce_op,
+                int in_numel, int out_numel);
 
 }  // namespace fsdp_cts

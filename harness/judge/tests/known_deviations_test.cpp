@@ -35,7 +35,11 @@ Verdict passed() {
 
 class KnownDeviationsTest : public ::testing::Test {
  protected:
-  void SetUp() override { file_ = fs::path(::testing::TempDir()) / ("deviations-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) + ".yaml"); }
+  void SetUp() override {
+    file_ = fs::path(::testing::TempDir()) /
+            ("deviations-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()) +
+             ".yaml");
+  }
   void TearDown() override { fs::remove(file_); }
 
   KnownDeviations list(const std::string& yaml) {
@@ -61,7 +65,8 @@ class KnownDeviationsTest : public ::testing::Test {
   std::vector<Case> suite_ = {named("T/C/a[world=2]"), named("T/C/b[world=2]")};
 };
 
-const char* one = "- {id: 'T/C/a*', verdict: fail, locus: {code: value}, reason: rounds twice, expires: 2026-12-31}\n";
+const char* one =
+    "- {id: 'T/C/a*', verdict: fail, locus: {code: value}, reason: rounds twice, expires: 2026-12-31}\n";
 
 TEST_F(KnownDeviationsTest, AsAnnouncedIsXfail) {
   auto deviations = list(one);
@@ -101,13 +106,18 @@ TEST_F(KnownDeviationsTest, ABroadEntryFails) {
 }
 
 TEST_F(KnownDeviationsTest, WhenLimitsIt) {
-  auto deviations = list("- {id: 'T/C/*', verdict: fail, when: {backend: nccl}, reason: r, expires: 2026-12-31}\n- {id: 'T/C/*', verdict: fail, when: {backend: gloo, world: 2}, reason: s, expires: 2026-12-31}\n");
+  auto deviations = list(
+      "- {id: 'T/C/*', verdict: fail, when: {backend: nccl}, reason: r, expires: 2026-12-31}\n- {id: "
+      "'T/C/*', verdict: fail, when: {backend: gloo, world: 2}, reason: s, expires: 2026-12-31}\n");
   EXPECT_EQ(deviations.apply(suite_[0], failed("value"), note_).kind, VerdictKind::xfail);
   EXPECT_NE(note_.find(": s"), std::string::npos);
 }
 
 TEST_F(KnownDeviationsTest, FixRewrites) {
-  auto deviations = list("# a comment\n- {id: 'T/C/*', verdict: fail, locus: {code: value}, reason: r, url: 'https://example.org/1', expires: 2026-12-31}\n- {id: 'T/D/*', verdict: fail, reason: gone, expires: 2026-12-31}\n");
+  auto deviations = list(
+      "# a comment\n- {id: 'T/C/*', verdict: fail, locus: {code: value}, reason: r, url: "
+      "'https://example.org/1', expires: 2026-12-31}\n- {id: 'T/D/*', verdict: fail, reason: gone, expires: "
+      "2026-12-31}\n");
   deviations.apply(suite_[0], passed(), note_);
   deviations.apply(suite_[1], failed("dtype"), note_);
   deviations.rewrite(suite_);
@@ -122,11 +132,18 @@ TEST_F(KnownDeviationsTest, FixRewrites) {
 }
 
 TEST_F(KnownDeviationsTest, MistakesAreNamedWithTheirLine) {
-  EXPECT_NE(fault_of("- {id: a, verdict: fail, reason: r, expires: 2026-12-31}\n- {id: a, verdict: pass, reason: r, expires: 2026-12-31}\n").find(":2: 'pass' cannot be announced"), std::string::npos);
-  EXPECT_NE(fault_of("- {id: a, verdict: fail, expires: 2026-12-31}\n").find("no 'reason'"), std::string::npos);
+  EXPECT_NE(fault_of("- {id: a, verdict: fail, reason: r, expires: 2026-12-31}\n- {id: a, verdict: pass, "
+                     "reason: r, expires: 2026-12-31}\n")
+                .find(":2: 'pass' cannot be announced"),
+            std::string::npos);
+  EXPECT_NE(fault_of("- {id: a, verdict: fail, expires: 2026-12-31}\n").find("no 'reason'"),
+            std::string::npos);
   EXPECT_NE(fault_of("- {id: a, verdict: fail, reason: r}\n").find("no 'expires'"), std::string::npos);
-  EXPECT_NE(fault_of("- {id: a, verdict: fail, reason: r, expires: soon}\n").find("'soon' is no date"), std::string::npos);
-  EXPECT_NE(fault_of("- {id: a, verdict: fail, reason: r, expires: 2026-12-31, untill: x}\n").find("unknown key 'untill'"), std::string::npos);
+  EXPECT_NE(fault_of("- {id: a, verdict: fail, reason: r, expires: soon}\n").find("'soon' is no date"),
+            std::string::npos);
+  EXPECT_NE(fault_of("- {id: a, verdict: fail, reason: r, expires: 2026-12-31, untill: x}\n")
+                .find("unknown key 'untill'"),
+            std::string::npos);
   EXPECT_NE(fault_of("id: a\n").find("no list"), std::string::npos);
   EXPECT_NE(fault_of("- [\n").find(".yaml:"), std::string::npos);
 }

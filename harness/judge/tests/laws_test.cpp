@@ -1,10 +1,12 @@
-// Laws that hold for every case without a line in its scenario, and what assembly finds: each shown to pass and to fail.
+// Laws that hold for every case without a line in its scenario, and what assembly finds: each shown to pass
+// and to fail.
+#include "harness/judge/laws/laws.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "harness/judge/expectations/kinds.hpp"
-#include "harness/judge/laws/laws.hpp"
 #include "harness/judge/program_map.hpp"
 #include "harness/judge/tests/hand_made.hpp"
 
@@ -20,7 +22,9 @@ Verdict spoiled(HandMade& made, const std::string& code, VerdictKind kind = Verd
   return verdict;
 }
 
-Json& first_item(HandMade& made, int rank) { return made.entry(HandMade::after_step, rank, "parameters")["items"][0]; }
+Json& first_item(HandMade& made, int rank) {
+  return made.entry(HandMade::after_step, rank, "parameters")["items"][0];
+}
 
 TEST(Laws, AnHonestAnswerPasses) {
   HandMade made;
@@ -31,7 +35,9 @@ TEST(Laws, AnHonestAnswerPasses) {
 
 TEST(AllRanksAnswer, ARankWithoutAnswer) {
   HandMade made;
-  std::erase_if(made.run.observations, [](const Observation& each) { return each.rank == 1 && each.step == HandMade::after_backward; });
+  std::erase_if(made.run.observations, [](const Observation& each) {
+    return each.rank == 1 && each.step == HandMade::after_backward;
+  });
   EXPECT_EQ(spoiled(made, "rank_missing").divergence["rank"], 1);
 }
 
@@ -68,7 +74,8 @@ TEST(ParametersAreComplete, MasterWeightsStayInTheModelsDtype) {
   HandMade made;
   for (int rank = 0; rank < 2; ++rank) {
     first_item(made, rank)["dtype"] = "bfloat16";
-    made.tensor(HandMade::after_step, rank, "parameters/weight") = make_tensor(DType::bfloat16, {4}, {1, 2, 3, 4});
+    made.tensor(HandMade::after_step, rank, "parameters/weight") =
+        make_tensor(DType::bfloat16, {4}, {1, 2, 3, 4});
   }
   EXPECT_EQ(spoiled(made, "dtype").divergence["actual"], "bfloat16");
 }
@@ -99,7 +106,8 @@ TEST(SomethingIsSharded, WhatAFailedForwardLeftUnshardedIsNoProof) {
   const ProgramMap failed(made.a_case.program, {{HandMade::attempt_end, 10}});
   EXPECT_TRUE(failed.at(HandMade::after_step).settled);
   EXPECT_FALSE(failed.at(HandMade::attempt_end).settled);
-  Json program = Json::parse(R"([{"verb": "attempt_begin"}, {"verb": "forward"}, {"verb": "backward"}, {"verb": "attempt_end"}, {"verb": "observe", "what": ["parameters"]}])");
+  Json program = Json::parse(
+      R"([{"verb": "attempt_begin"}, {"verb": "forward"}, {"verb": "backward"}, {"verb": "attempt_end"}, {"verb": "observe", "what": ["parameters"]}])");
   EXPECT_TRUE(ProgramMap(program).at(4).settled);
   EXPECT_FALSE(ProgramMap(program, {{3, 1}}).at(4).settled);
   EXPECT_EQ(ProgramMap(program, {{3, 1}}).at(4).phase, "forward");
@@ -133,7 +141,8 @@ TEST(CollectivesAgree, DtypeOperatorAndSizeAreEqualEverywhere) {
 
 TEST(CollectivesAgree, SizesFitTheGroupAndTheRankIsAMember) {
   HandMade made;
-  for (int rank = 0; rank < 2; ++rank) made.entry(HandMade::after_step, rank, "trace")["events"][0]["out_numel"] = 13;
+  for (int rank = 0; rank < 2; ++rank)
+    made.entry(HandMade::after_step, rank, "trace")["events"][0]["out_numel"] = 13;
   spoiled(made, "collective_size");
   HandMade other;
   other.entry(HandMade::after_step, 1, "trace")["events"][0]["group"] = {0};
@@ -147,7 +156,9 @@ TEST(NoNan, NeitherInAnswersNorInTruths) {
   EXPECT_EQ(verdict.divergence["rank"], 1);
   EXPECT_EQ(verdict.divergence["index"], Json({3, 1}));
   HandMade truth;
-  set_element(truth.golden.evidence.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 0, NAN);
+  set_element(
+      truth.golden.evidence.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 0,
+      NAN);
   spoiled(truth, "truth_nan", VerdictKind::setup_error);
 }
 
@@ -198,15 +209,19 @@ TEST(Assembly, WrongShapeAndDtype) {
 TEST(Assembly, RanksThatDisagreeOnTheDtype) {
   HandMade made;
   made.entry(HandMade::after_backward, 1, "gradients")["items"][0]["dtype"] = "float64";
-  made.tensor(HandMade::after_backward, 1, "gradients/weight") = make_tensor(DType::float64, {4}, {104, 105, 106, 107});
+  made.tensor(HandMade::after_backward, 1, "gradients/weight") =
+      make_tensor(DType::float64, {4}, {104, 105, 106, 107});
   spoiled(made, "rank_disagreement");
 }
 
 TEST(Assembly, PaddingIsHeldBehindThePiece) {
   HandMade made;
   first_item(made, 1)["pieces"][0]["padding"] = 2;
-  made.tensor(HandMade::after_step, 1, "parameters/weight") = make_tensor(DType::float32, {6}, {5, 6, 7, 8, 42, 42});
-  EXPECT_EQ(made.judged(R"([{"equal": {"what": ["parameters"], "to": ["reference"]}, "model": "model"}])").kind, VerdictKind::pass);
+  made.tensor(HandMade::after_step, 1, "parameters/weight") =
+      make_tensor(DType::float32, {6}, {5, 6, 7, 8, 42, 42});
+  EXPECT_EQ(
+      made.judged(R"([{"equal": {"what": ["parameters"], "to": ["reference"]}, "model": "model"}])").kind,
+      VerdictKind::pass);
 }
 
 TEST(Assembly, NamesTensorsAndStepsThatDoNotExist) {
@@ -233,13 +248,15 @@ TEST(Assembly, ReplicasOfAHybridMeshHaveEqualBits) {
   HandMade made;
   made.a_case.plans["model"]["mesh"] = {2, 1};
   for (int rank = 0; rank < 2; ++rank) {
-    for (const auto& [step, what, first] : {std::tuple(HandMade::after_step, "parameters", 1.0), std::tuple(HandMade::after_backward, "gradients", 100.0)}) {
+    for (const auto& [step, what, first] : {std::tuple(HandMade::after_step, "parameters", 1.0),
+                                            std::tuple(HandMade::after_backward, "gradients", 100.0)}) {
       for (Json& item : made.entry(step, rank, what)["items"]) {
         const bool weight = item["name"] == "weight";
         const int length = weight ? 8 : 4;
         std::vector<double> values;
         for (int i = 0; i < length; ++i) values.push_back(first + (weight ? 0 : 8) + i);
-        made.tensor(step, rank, std::string(what) + "/" + item["name"].get<std::string>()) = make_tensor(DType::float32, {length}, values);
+        made.tensor(step, rank, std::string(what) + "/" + item["name"].get<std::string>()) =
+            make_tensor(DType::float32, {length}, values);
         item["pieces"][0]["offset"] = 0;
         item["pieces"][0]["length"] = length;
       }
@@ -296,7 +313,8 @@ TEST(Minimum, NothingExpectedIsNothingProved) {
   HandMade made;
   for (int rank = 0; rank < 2; ++rank) made.entry(HandMade::attempt_end, rank, "attempt")["error"] = nullptr;
   made.a_case.expect = Json::array();
-  EXPECT_EQ(judge(made.a_case, made.run, {made.reference.truth(), made.golden.truth()}).code, "nothing_checked");
+  EXPECT_EQ(judge(made.a_case, made.run, {made.reference.truth(), made.golden.truth()}).code,
+            "nothing_checked");
 }
 
 TEST(Kinds, EveryKindOfTheLanguageIsThere) {

@@ -77,7 +77,8 @@ TEST(Html, OneFileWithEverythingEscaped) {
   EXPECT_THAT(html, HasSubstr("2.5 &lt;&gt; 2"));
   EXPECT_THAT(html, HasSubstr("step &lt;1&gt;: build"));
   EXPECT_THAT(html, HasSubstr("because of &lt;tags&gt; &amp; &quot;quotes&quot;"));
-  for (const char* external : {"http://", "https://", "src=", "@import", "<link"}) EXPECT_THAT(html, Not(HasSubstr(external)));
+  for (const char* external : {"http://", "https://", "src=", "@import", "<link"})
+    EXPECT_THAT(html, Not(HasSubstr(external)));
   std::filesystem::remove(file);
 }
 

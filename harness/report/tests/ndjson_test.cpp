@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 class NdjsonTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) / ("ndjson-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+    folder_ = fs::path(::testing::TempDir()) /
+              ("ndjson-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
     fs::remove_all(folder_);
     file_ = folder_ / "report.ndjson";
   }
@@ -82,12 +83,15 @@ TEST_F(NdjsonTest, EveryTruncationIsNoticed) {
 
 TEST_F(NdjsonTest, EveryKindOfTamperingHasItsCode) {
   EXPECT_EQ(code_after([](std::string&) {}), "");
-  EXPECT_EQ(code_after([](std::string& text) { text.replace(text.find("\"fail\""), 6, "\"pass\""); }), "tampered");
-  EXPECT_EQ(code_after([](std::string& text) { text.erase(text.rfind("{\"type\":\"footer\"")); }), "no_footer");
+  EXPECT_EQ(code_after([](std::string& text) { text.replace(text.find("\"fail\""), 6, "\"pass\""); }),
+            "tampered");
+  EXPECT_EQ(code_after([](std::string& text) { text.erase(text.rfind("{\"type\":\"footer\"")); }),
+            "no_footer");
   EXPECT_EQ(code_after([](std::string& text) { text.pop_back(); }), "no_footer");
   EXPECT_EQ(code_after([](std::string& text) { text.clear(); }), "no_header");
   EXPECT_EQ(code_after([](std::string& text) { text = "not a report\n"; }), "not_json");
-  EXPECT_EQ(code_after([](std::string& text) { text += text.substr(0, text.find('\n') + 1); }), "content_after_footer");
+  EXPECT_EQ(code_after([](std::string& text) { text += text.substr(0, text.find('\n') + 1); }),
+            "content_after_footer");
   EXPECT_EQ(code_after([](std::string& text) { text.erase(0, text.find('\n') + 1); }), "no_header");
 }
 

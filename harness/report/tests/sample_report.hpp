@@ -22,7 +22,9 @@ inline Json sample_record(const std::string& id, VerdictKind kind, const std::st
   verdict.kind = kind;
   verdict.code = kind == VerdictKind::pass ? "pass" : "value";
   verdict.summary = summary;
-  if (kind == VerdictKind::fail) verdict.divergence = {{"expectation", "equal"}, {"step", 6}, {"parameter", "0.weight"}, {"rank", 1}, {"actual", 2.5}, {"expected", 2.0}};
+  if (kind == VerdictKind::fail)
+    verdict.divergence = {{"expectation", "equal"}, {"step", 6},      {"parameter", "0.weight"}, {"rank", 1},
+                          {"actual", 2.5},          {"expected", 2.0}};
   verdict.counts = {1000, 900, 10, 3, 5, 2};
   verdict.seconds = 0.0123;
   return case_record(sample_case(id), verdict, "fsdp-cts run '" + id + "'");
@@ -30,17 +32,26 @@ inline Json sample_record(const std::string& id, VerdictKind kind, const std::st
 
 inline Report sample_report() {
   Report report;
-  report.cases = {sample_record("T/Class/one[world=2]", VerdictKind::pass, ""),
-                  sample_record("T/Class/two[world=2]", VerdictKind::fail, "gradients of 0.weight: 2.5 <> 2"),
-                  sample_record("T/Class/three[world=2]", VerdictKind::skipped, "needs a GPU, this machine has none")};
+  report.cases = {
+      sample_record("T/Class/one[world=2]", VerdictKind::pass, ""),
+      sample_record("T/Class/two[world=2]", VerdictKind::fail, "gradients of 0.weight: 2.5 <> 2"),
+      sample_record("T/Class/three[world=2]", VerdictKind::skipped, "needs a GPU, this machine has none")};
   report.header = {{"type", "header"},
                    {"format", 1},
                    {"suite", "0.1.0"},
                    {"testee", {{"name", "cpp"}, {"hello", nullptr}}},
                    {"machine", {{"cpu", "a CPU"}, {"cores", 2}}},
-                   {"selection", {{"filters", Json::array()}, {"level", "full"}, {"scenarios", {{"T/Class/one", 1}, {"T/Class/two", 1}, {"T/Class/three", 1}}}}},
+                   {"selection",
+                    {{"filters", Json::array()},
+                     {"level", "full"},
+                     {"scenarios", {{"T/Class/one", 1}, {"T/Class/two", 1}, {"T/Class/three", 1}}}}},
                    {"cases", 3}};
-  report.footer = {{"type", "footer"}, {"cases", 3}, {"verdicts", count_verdicts(report.cases)}, {"seconds", 1.5}, {"faults", Json::array()}, {"exit_code", 1}};
+  report.footer = {{"type", "footer"},
+                   {"cases", 3},
+                   {"verdicts", count_verdicts(report.cases)},
+                   {"seconds", 1.5},
+                   {"faults", Json::array()},
+                   {"exit_code", 1}};
   return report;
 }
 

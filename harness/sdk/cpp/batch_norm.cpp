@@ -18,7 +18,8 @@ class BatchNorm : public Module {
     const at::ScalarType floating = source.dtype(at::kFloat);
     declare_buffer("running_mean", source.buffer(join_path(path, "running_mean"), shape, floating));
     declare_buffer("running_var", source.buffer(join_path(path, "running_var"), shape, floating));
-    declare_buffer("num_batches_tracked", source.buffer(join_path(path, "num_batches_tracked"), {}, at::kLong));
+    declare_buffer("num_batches_tracked",
+                   source.buffer(join_path(path, "num_batches_tracked"), {}, at::kLong));
   }
 
  private:
@@ -29,13 +30,15 @@ class BatchNorm : public Module {
       c10::AutoGradMode no_grad(false);
       buffer("num_batches_tracked").add_(1);
     }
-    return {at::batch_norm(input, parameter("weight"), parameter("bias"), buffer("running_mean"), buffer("running_var"),
-                           is_training(), kMomentum, kEpsilon, /*cudnn_enabled=*/true)};
+    return {at::batch_norm(input, parameter("weight"), parameter("bias"), buffer("running_mean"),
+                           buffer("running_var"), is_training(), kMomentum, kEpsilon,
+                           /*cudnn_enabled=*/true)};
   }
 
   void check_dimensions(const at::Tensor& input) const {
     const std::int64_t found = input.dim();
-    if (type() == "BatchNorm1d") TORCH_CHECK_VALUE(found == 2 || found == 3, "expected 2D or 3D input (got ", found, "D input)");
+    if (type() == "BatchNorm1d")
+      TORCH_CHECK_VALUE(found == 2 || found == 3, "expected 2D or 3D input (got ", found, "D input)");
     if (type() == "BatchNorm2d") TORCH_CHECK_VALUE(found == 4, "expected 4D input (got ", found, "D input)");
     if (type() == "BatchNorm3d") TORCH_CHECK_VALUE(found == 5, "expected 5D input (got ", found, "D input)");
     if (type() == "SyncBatchNorm") {
@@ -46,9 +49,11 @@ class BatchNorm : public Module {
 
 }  // namespace
 
-std::shared_ptr<Module> build_batch_norm(const Json& d, const std::string& path, const ParameterSource& source) {
+std::shared_ptr<Module> build_batch_norm(const Json& d, const std::string& path,
+                                         const ParameterSource& source) {
   const std::string type = d.at("type");
-  const bool known = type == "BatchNorm1d" || type == "BatchNorm2d" || type == "BatchNorm3d" || type == "SyncBatchNorm";
+  const bool known =
+      type == "BatchNorm1d" || type == "BatchNorm2d" || type == "BatchNorm3d" || type == "SyncBatchNorm";
   return known ? std::make_shared<BatchNorm>(d, path, source) : nullptr;
 }
 

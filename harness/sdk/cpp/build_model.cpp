@@ -12,14 +12,17 @@ std::string join_path(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-void ParameterSource::add_tie(const std::string& alias, const std::string& owner) { owner_of_[alias] = owner; }
+void ParameterSource::add_tie(const std::string& alias, const std::string& owner) {
+  owner_of_[alias] = owner;
+}
 
 at::ScalarType ParameterSource::dtype(at::ScalarType dtype) const {
   return data_.widened() && at::isFloatingType(dtype) ? at::kDouble : dtype;
 }
 
 at::Tensor ParameterSource::value(const std::string& kind, const std::string& path,
-                                  const std::vector<std::int64_t>& shape, at::ScalarType dtype_on_meta) const {
+                                  const std::vector<std::int64_t>& shape,
+                                  at::ScalarType dtype_on_meta) const {
   if (device_.is_meta()) return at::empty(shape, at::TensorOptions().dtype(dtype_on_meta).device(device_));
   const std::string prefix = kind + "/" + instance_ + "/";
   std::optional<at::Tensor> tensor = data_.find(prefix + path);
@@ -29,7 +32,8 @@ at::Tensor ParameterSource::value(const std::string& kind, const std::string& pa
   }
   if (!tensor) tensor = data_.get(prefix + path);
   if (tensor->sizes() != at::IntArrayRef(shape)) {
-    throw std::invalid_argument(prefix + path + " in the data file does not have the shape that the model describes");
+    throw std::invalid_argument(prefix + path +
+                                " in the data file does not have the shape that the model describes");
   }
   return tensor->to(device_);
 }
@@ -59,7 +63,8 @@ void tie_slots(Module& graph, const std::string& alias, const std::string& owner
 
 }  // namespace
 
-std::shared_ptr<Module> build_module(const Json& description, const std::string& path, ParameterSource& source) {
+std::shared_ptr<Module> build_module(const Json& description, const std::string& path,
+                                     ParameterSource& source) {
   const Json ties = description.value("tie", Json::array());
   for (const Json& pair : ties) source.add_tie(join_path(path, pair.at(0)), join_path(path, pair.at(1)));
 

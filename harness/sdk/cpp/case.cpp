@@ -6,7 +6,8 @@ namespace fsdp_cts::sdk {
 namespace {
 
 const Json& required(const Json& message, const char* key) {
-  if (!message.contains(key)) throw std::invalid_argument(std::string("a case message must have \"") + key + "\"");
+  if (!message.contains(key))
+    throw std::invalid_argument(std::string("a case message must have \"") + key + "\"");
   return message.at(key);
 }
 
@@ -35,6 +36,7 @@ Case parse_case(const Json& message) {
   result.data = required(message, "data").get<std::string>();
   result.models = required(message, "models");
   result.program = required(message, "program");
+  result.requirements = message.value("requires", std::set<std::string>{});
   result.switches = message.value("switches", Json::object());
   result.plans = message.value("plans", Json::object());
   result.oracle = message.value("oracle", Json());

@@ -15,6 +15,7 @@ struct Case {
   std::int64_t number = 0;
   std::string id;
   int world = 1;
+  std::set<std::string> requirements;  // of the machine: "gpu", "nccl", "compiler"
   std::filesystem::path scratch;  // exists; this rank's tensor files go here
   std::filesystem::path data;     // safetensors
   Json switches, models, plans, program;
@@ -24,9 +25,9 @@ struct Case {
 // Throws std::invalid_argument naming the missing key.
 Case parse_case(const Json& message);
 
-// What acting out the case needs, as words an adapter can compare with what it has: "api:fully_shard", "verb:unshard",
-// "scope:summon", "observe:trace", "strategy:NO_SHARD", "cpu_offload", "hybrid", "meta", "shard_dims", "dummy_group", "no_plan".
-// A pure function of the case, so all ranks agree.
+// What acting out the case needs, as words an adapter can compare with what it has: "api:fully_shard",
+// "verb:unshard", "scope:summon", "observe:trace", "strategy:NO_SHARD", "cpu_offload", "hybrid", "meta",
+// "shard_dims", "dummy_group", "no_plan". A pure function of the case, so all ranks agree.
 std::set<std::string> features(const Case& a_case);
 
 }  // namespace fsdp_cts::sdk

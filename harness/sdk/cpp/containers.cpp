@@ -23,7 +23,8 @@ class Holder : public Module {
 
  private:
   Tensors body(Tensors) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "Module [", class_name(), "] is missing the required \"forward\" function");
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "Module [", class_name(),
+                                "] is missing the required \"forward\" function");
   }
 };
 

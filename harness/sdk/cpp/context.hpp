@@ -23,12 +23,15 @@ struct Context {
   Case a_case;
   Data data;
   std::shared_ptr<Recorder> recorder;
-  // PROTOCOL.md §3 phases; the interpreter sets the verb's, an adapter may narrow it ("lazy_init") until the verb ends.
+  // PROTOCOL.md §3 phases; the interpreter sets the verb's, an adapter may narrow it ("lazy_init") until the
+  // verb ends.
   std::string phase = "other";
   int step = -1;
   std::vector<Warning> warnings;  // since the last `warnings` observation; c10's own warnings land here too
 
-  void warn(std::string category, std::string message) { warnings.push_back({std::move(category), std::move(message)}); }
+  void warn(std::string category, std::string message) {
+    warnings.push_back({std::move(category), std::move(message)});
+  }
 };
 
 }  // namespace fsdp_cts::sdk

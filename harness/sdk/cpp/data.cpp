@@ -25,10 +25,12 @@ std::optional<at::Tensor> Data::find(const std::string& name) const {
 
 at::Tensor Data::get(const std::string& name) const {
   if (std::optional<at::Tensor> tensor = find(name)) return *std::move(tensor);
-  throw std::invalid_argument("the data file has neither \"" + name + "\" nor \"" + name + "@" + std::to_string(rank_) +
-                              "\"");
+  throw std::invalid_argument("the data file has neither \"" + name + "\" nor \"" + name + "@" +
+                              std::to_string(rank_) + "\"");
 }
 
-at::Tensor Data::input(const std::string& name) const { return get("inputs/" + name); }
+at::Tensor Data::input(const std::string& name) const {
+  return get("inputs/" + name);
+}
 
 }  // namespace fsdp_cts::sdk

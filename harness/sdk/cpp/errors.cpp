@@ -6,12 +6,15 @@ namespace fsdp_cts::sdk {
 namespace {
 
 std::string python_class(const std::exception& error) {
-  const auto is = [&error]<typename T>(std::type_identity<T>) { return dynamic_cast<const T*>(&error) != nullptr; };
+  const auto is = [&error]<typename T>(std::type_identity<T>) {
+    return dynamic_cast<const T*>(&error) != nullptr;
+  };
   if (is(std::type_identity<c10::IndexError>{})) return "IndexError";
   if (is(std::type_identity<c10::ValueError>{})) return "ValueError";
   if (is(std::type_identity<c10::TypeError>{})) return "TypeError";
   if (is(std::type_identity<c10::NotImplementedError>{})) return "NotImplementedError";
-  if (is(std::type_identity<std::invalid_argument>{}) || is(std::type_identity<std::domain_error>{})) return "ValueError";
+  if (is(std::type_identity<std::invalid_argument>{}) || is(std::type_identity<std::domain_error>{}))
+    return "ValueError";
   if (is(std::type_identity<std::out_of_range>{})) return "IndexError";
   if (is(std::type_identity<std::logic_error>{})) return "AssertionError";
   return "RuntimeError";

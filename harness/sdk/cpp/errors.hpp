@@ -13,7 +13,8 @@ struct ErrorReport {
   std::string phase;    // empty: the phase of the verb
 };
 
-// Base for a testee's own errors, and a mixin for a library's: anything caught that also is a TypedError is reported by it.
+// Base for a testee's own errors, and a mixin for a library's: anything caught that also is a TypedError is
+// reported by it.
 class TypedError {
  public:
   virtual ~TypedError() = default;
@@ -29,9 +30,9 @@ class Error : public std::runtime_error, public TypedError {
   std::string type_, phase_;
 };
 
-// c10::ValueError, IndexError, TypeError, NotImplementedError keep their names, other c10::Error is RuntimeError;
-// std::invalid_argument and domain_error are ValueError, out_of_range is IndexError, other logic_error is AssertionError,
-// everything else RuntimeError.
+// c10::ValueError, IndexError, TypeError, NotImplementedError keep their names, other c10::Error is
+// RuntimeError; std::invalid_argument and domain_error are ValueError, out_of_range is IndexError, other
+// logic_error is AssertionError, everything else RuntimeError.
 ErrorReport describe_error(std::exception_ptr error);
 
 }  // namespace fsdp_cts::sdk

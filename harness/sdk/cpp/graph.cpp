@@ -11,7 +11,19 @@ namespace {
 
 // One op, its names turned into slots of the value table.
 struct Op {
-  enum class Kind { call, relu, add, mul, buffer, parameter, ones, cast_like, cast, record, record_parameters };
+  enum class Kind {
+    call,
+    relu,
+    add,
+    mul,
+    buffer,
+    parameter,
+    ones,
+    cast_like,
+    cast,
+    record,
+    record_parameters
+  };
   Kind kind = Kind::relu;
   std::vector<std::size_t> args = {};
   std::size_t to = 0;
@@ -30,19 +42,21 @@ class Graph : public Module {
     }
     for (const Json& b : d.value("buffers", Json::array())) {
       const at::ScalarType dtype = dtype_from_name(b.at(1).value("dtype", "float32"));
-      declare_buffer(b.at(0), source.buffer(join_path(path, b.at(0)), b.at(1).at("shape"), source.dtype(dtype)));
+      declare_buffer(b.at(0),
+                     source.buffer(join_path(path, b.at(0)), b.at(1).at("shape"), source.dtype(dtype)));
     }
     for (const Json& input : d.at("inputs")) value_slot(input);
     input_count_ = names_.size();
     for (const Json& op : d.at("forward")) ops_.push_back(compile(op, source));
     const Json& output = d.at("output");
-    for (const Json& name : output.is_array() ? output : Json::array({output})) outputs_.push_back(existing_slot(name));
+    for (const Json& name : output.is_array() ? output : Json::array({output}))
+      outputs_.push_back(existing_slot(name));
   }
 
  private:
   Tensors body(Tensors inputs) override {
-    TORCH_CHECK_TYPE(inputs.size() == input_count_, class_name(), " takes ", input_count_, " inputs but ", inputs.size(),
-                     " were given");
+    TORCH_CHECK_TYPE(inputs.size() == input_count_, class_name(), " takes ", input_count_, " inputs but ",
+                     inputs.size(), " were given");
     Tensors values(names_.size());
     std::move(inputs.begin(), inputs.end(), values.begin());
     for (const Op& op : ops_) run(op, values);
@@ -58,22 +72,42 @@ class Graph : public Module {
         Tensors inputs;
         for (const std::size_t slot : op.args) inputs.push_back(values[slot]);
         Tensors outputs = child(op.name).forward(std::move(inputs));
-        TORCH_CHECK(outputs.size() == 1, "a called module must give one tensor; \"", op.name, "\" gave ", outputs.size());
+        TORCH_CHECK(outputs.size() == 1, "a called module must give one tensor; \"", op.name, "\" gave ",
+                    outputs.size());
         values[op.to] = std::move(outputs.front());
         return;
       }
-      case Op::Kind::relu: values[op.to] = at::relu(arg(0)); return;
-      case Op::Kind::add: values[op.to] = at::add(arg(0), arg(1)); return;
-      case Op::Kind::mul: values[op.to] = at::mul(arg(0), arg(1)); return;
-      case Op::Kind::buffer: values[op.to] = buffer(op.name); return;
-      case Op::Kind::parameter: values[op.to] = parameter(op.name); return;
-      case Op::Kind::ones: values[op.to] = at::ones(op.shape, at::TensorOptions().dtype(op.dtype).device(any_device(values))); return;
-      case Op::Kind::cast_like: values[op.to] = arg(0).to(child(op.name).parameter("weight").scalar_type()); return;
-      case Op::Kind::cast: values[op.to] = arg(0).to(op.dtype); return;
-      case Op::Kind::record: recorder_->dtypes[op.key] = dtype_name(arg(0).scalar_type()); return;
+      case Op::Kind::relu:
+        values[op.to] = at::relu(arg(0));
+        return;
+      case Op::Kind::add:
+        values[op.to] = at::add(arg(0), arg(1));
+        return;
+      case Op::Kind::mul:
+        values[op.to] = at::mul(arg(0), arg(1));
+        return;
+      case Op::Kind::buffer:
+        values[op.to] = buffer(op.name);
+        return;
+      case Op::Kind::parameter:
+        values[op.to] = parameter(op.name);
+        return;
+      case Op::Kind::ones:
+        values[op.to] = at::ones(op.shape, at::TensorOptions().dtype(op.dtype).device(any_device(values)));
+        return;
+      case Op::Kind::cast_like:
+        values[op.to] = arg(0).to(child(op.name).parameter("weight").scalar_type());
+        return;
+      case Op::Kind::cast:
+        values[op.to] = arg(0).to(op.dtype);
+        return;
+      case Op::Kind::record:
+        recorder_->dtypes[op.key] = dtype_name(arg(0).scalar_type());
+        return;
       case Op::Kind::record_parameters: {
         Recorder::Parameters seen;
-        for (const Slot& slot : parameter_slots(child(op.name))) seen.emplace_back(slot.name, slot.tensor().sizes().vec());
+        for (const Slot& slot : parameter_slots(child(op.name)))
+          seen.emplace_back(slot.name, slot.tensor().sizes().vec());
         recorder_->parameters[op.key] = std::move(seen);
         return;
       }
@@ -133,7 +167,8 @@ class Graph : public Module {
 
   std::size_t existing_slot(const std::string& name) const {
     const auto found = std::find(names_.begin(), names_.end(), name);
-    if (found == names_.end()) throw std::invalid_argument("graph " + class_name() + " uses \"" + name + "\" before it is made");
+    if (found == names_.end())
+      throw std::invalid_argument("graph " + class_name() + " uses \"" + name + "\" before it is made");
     return static_cast<std::size_t>(found - names_.begin());
   }
 

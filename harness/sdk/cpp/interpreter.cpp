@@ -11,10 +11,11 @@ namespace {
 
 std::string phase_of(const Json& step) {
   const std::string verb = step.at("verb");
-  if (verb == "build" || verb == "shard" || verb == "materialize") return "construction";
+  if (verb == "build" || verb == "shard" || verb == "move" || verb == "materialize") return "construction";
   if (verb == "forward" || verb == "loss") return "forward";
   if (verb == "backward") return "backward";
-  if (verb == "optimizer" || verb == "step" || verb == "zero_grad" || verb == "clip_grad_norm") return "optimizer";
+  if (verb == "optimizer" || verb == "step" || verb == "zero_grad" || verb == "clip_grad_norm")
+    return "optimizer";
   if (verb == "zero_parameters") return "summon";
   if ((verb == "enter" || verb == "leave") && step.value("scope", "") == "summon") return "summon";
   if (verb == "state_dict" || verb == "load_state_dict") return "state_dict";
@@ -36,13 +37,16 @@ Interpreter::Interpreter(Operations& operations, Case a_case, Data data, int ran
     const std::string verb = step(i).at("verb");
     if (verb == "attempt_begin") open.push_back(i);
     if (verb != "attempt_end") continue;
-    if (open.empty()) throw std::invalid_argument("step " + std::to_string(i) + " ends an attempt that was not begun");
+    if (open.empty())
+      throw std::invalid_argument("step " + std::to_string(i) + " ends an attempt that was not begun");
     attempt_begin_of_[i] = open.back();
     open.pop_back();
   }
 }
 
-Interpreter::~Interpreter() { operations_.attach(nullptr); }
+Interpreter::~Interpreter() {
+  operations_.attach(nullptr);
+}
 
 bool Interpreter::will_run(int index) const {
   const Json& ranks = step(index).value("ranks", Json());
@@ -65,7 +69,8 @@ std::optional<Observation> Interpreter::run(int index) {
   }
   if (verb == "attempt_end") {
     Observation observation = answer(index);
-    observation.entries.push_back({{"what", "attempt"}, {"name", current.at("name")}, {"error", attempts_.back().error}});
+    observation.entries.push_back(
+        {{"what", "attempt"}, {"name", current.at("name")}, {"error", attempts_.back().error}});
     attempts_.pop_back();
     return observation;
   }
@@ -121,7 +126,8 @@ ErrorReport Interpreter::describe(std::exception_ptr error) const {
 
 Model& Interpreter::model(const std::string& instance) {
   const auto found = models_.find(instance);
-  if (found == models_.end()) throw std::invalid_argument("model \"" + instance + "\" is used before it is built");
+  if (found == models_.end())
+    throw std::invalid_argument("model \"" + instance + "\" is used before it is built");
   return found->second;
 }
 

@@ -31,16 +31,19 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  // The program's step `index`, if it is for this rank and not inside an attempt that has already failed. Throws what the
-  // operation throws outside an attempt. Nothing is returned for steps that observe nothing.
+  // The program's step `index`, if it is for this rank and not inside an attempt that has already failed.
+  // Throws what the operation throws outside an attempt. Nothing is returned for steps that observe nothing.
   std::optional<Observation> run(int index);
   bool will_run(int index) const;
 
   // For an exception that `run` let out.
   ErrorReport describe(std::exception_ptr error) const;
-  // An operation of this step went wrong after `run` returned (the oracle reduces when all ranks are done): as if run had thrown.
+  // An operation of this step went wrong after `run` returned (the oracle reduces when all ranks are done):
+  // as if run had thrown.
   void fail(int index, std::exception_ptr error);
-  bool is_well() const { return attempts_.empty() || attempts_.back().error.is_null(); }  // not in an attempt that has failed
+  bool is_well() const {
+    return attempts_.empty() || attempts_.back().error.is_null();
+  }  // not in an attempt that has failed
 
   Context& context() { return context_; }
   Model& model(const std::string& instance);  // throws std::invalid_argument if it was not built
@@ -67,7 +70,8 @@ class Interpreter {
   std::map<std::string, Model> models_;
   std::map<std::string, Tensors> registers_;
   std::map<std::string, NamedOptimizer> optimizers_;
-  std::map<std::string, std::pair<std::string, StateDict>> state_dicts_;  // name -> instance it is of, contents
+  std::map<std::string, std::pair<std::string, StateDict>>
+      state_dicts_;                            // name -> instance it is of, contents
   std::vector<std::function<void()>> scopes_;  // how to leave each open one
   int no_grad_depth_ = 0;
   std::chrono::milliseconds delay_after_loss_{0};

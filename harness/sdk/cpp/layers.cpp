@@ -24,14 +24,17 @@ class Linear : public Module {
 
 class Conv2d : public Module {
  public:
-  Conv2d(const Json& d, const std::string& path, const ParameterSource& source) : Module("Conv2d", d.at("class")) {
+  Conv2d(const Json& d, const std::string& path, const ParameterSource& source)
+      : Module("Conv2d", d.at("class")) {
     const std::int64_t in = d.at("in"), out = d.at("out"), kernel = d.at("kernel");
     declare_parameter("weight", source.parameter(join_path(path, "weight"), {out, in, kernel, kernel}));
     declare_parameter("bias", source.parameter(join_path(path, "bias"), {out}));
   }
 
  private:
-  Tensors body(Tensors inputs) override { return {at::conv2d(inputs.at(0), parameter("weight"), parameter("bias"))}; }
+  Tensors body(Tensors inputs) override {
+    return {at::conv2d(inputs.at(0), parameter("weight"), parameter("bias"))};
+  }
 };
 
 class Embedding : public Module {

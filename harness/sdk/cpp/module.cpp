@@ -18,7 +18,8 @@ Tensors Module::forward(Tensors inputs) {
 
 at::Tensor Module::forward(at::Tensor input) {
   Tensors outputs = forward(Tensors{std::move(input)});
-  TORCH_CHECK(outputs.size() == 1, "module \"", path_, "\" gave ", outputs.size(), " outputs where one was expected");
+  TORCH_CHECK(outputs.size() == 1, "module \"", path_, "\" gave ", outputs.size(),
+              " outputs where one was expected");
   return std::move(outputs.front());
 }
 
@@ -42,17 +43,22 @@ void Module::set_parameter(const std::string& name, at::Tensor tensor) {
   *slot = std::move(tensor);
 }
 
-std::vector<std::string> Module::parameter_names() const { return parameters_.keys(); }
+std::vector<std::string> Module::parameter_names() const {
+  return parameters_.keys();
+}
 
 const at::Tensor& Module::buffer(const std::string& name) const {
   for (const auto& [key, tensor] : buffers_in_order_) {
     if (key == name) return tensor;
   }
-  C10_THROW_ERROR(IndexError, "module \"" + path_ + "\" (" + class_name_ + ") has no buffer \"" + name + "\"");
+  C10_THROW_ERROR(IndexError,
+                  "module \"" + path_ + "\" (" + class_name_ + ") has no buffer \"" + name + "\"");
 }
 
 // The dictionary of the base class is private: the handle stays, its contents change.
-void Module::set_buffer(const std::string& name, const at::Tensor& value) { buffer(name).set_data(value); }
+void Module::set_buffer(const std::string& name, const at::Tensor& value) {
+  buffer(name).set_data(value);
+}
 
 std::vector<std::string> Module::buffer_names() const {
   std::vector<std::string> names;
@@ -67,7 +73,8 @@ Module& Module::child(const std::string& dotted_path) {
   for (const auto& [name, module] : children_in_order_) {
     if (name == head) return dot == std::string::npos ? *module : module->child(dotted_path.substr(dot + 1));
   }
-  C10_THROW_ERROR(IndexError, "module \"" + path_ + "\" (" + class_name_ + ") has no child \"" + dotted_path + "\"");
+  C10_THROW_ERROR(IndexError,
+                  "module \"" + path_ + "\" (" + class_name_ + ") has no child \"" + dotted_path + "\"");
 }
 
 void Module::declare_parameter(const std::string& name, at::Tensor tensor, bool requires_grad) {
@@ -87,7 +94,9 @@ void Module::declare_child(const std::string& name, std::shared_ptr<Module> chil
   children_in_order_.emplace_back(name, std::move(child));
 }
 
-void Module::set_path(std::string path) { path_ = std::move(path); }
+void Module::set_path(std::string path) {
+  path_ = std::move(path);
+}
 
 namespace {
 
@@ -133,7 +142,8 @@ std::vector<Slot> parameter_slots(Module& root) {
 std::vector<std::pair<std::string, at::Tensor>> named_buffers(Module& root) {
   std::vector<std::pair<std::string, at::Tensor>> buffers;
   for (const auto& [prefix, module] : named_modules(root)) {
-    for (const std::string& key : module->buffer_names()) buffers.emplace_back(join(prefix, key), module->buffer(key));
+    for (const std::string& key : module->buffer_names())
+      buffers.emplace_back(join(prefix, key), module->buffer(key));
   }
   return buffers;
 }

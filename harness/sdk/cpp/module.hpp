@@ -1,5 +1,6 @@
-// A module made from a scenario's description (LANGUAGE.md §3): an ordinary torch::nn::Module with forward hooks, which
-// LibTorch's own modules lack, so that any FSDP library can interpose without knowing the concrete layer.
+// A module made from a scenario's description (LANGUAGE.md §3): an ordinary torch::nn::Module with forward
+// hooks, which LibTorch's own modules lack, so that any FSDP library can interpose without knowing the
+// concrete layer.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -34,17 +35,21 @@ class Module : public torch::nn::Module {
   void add_pre_forward_hook(Hook hook, bool prepend = false);
   void add_post_forward_hook(Hook hook, bool prepend = false);
 
-  // The registered parameter: what the body reads at each forward. May be undefined, never missing: throws c10::IndexError.
-  // Assigning another tensor, a parameter or a plain view, changes this slot only; tied slots elsewhere keep theirs.
+  // The registered parameter: what the body reads at each forward. May be undefined, never missing: throws
+  // c10::IndexError. Assigning another tensor, a parameter or a plain view, changes this slot only; tied
+  // slots elsewhere keep theirs.
   const at::Tensor& parameter(const std::string& name) const;
   void set_parameter(const std::string& name, at::Tensor tensor);
   std::vector<std::string> parameter_names() const;  // own, in registration order
 
   const at::Tensor& buffer(const std::string& name) const;
-  void set_buffer(const std::string& name, const at::Tensor& value);  // other dtypes allowed; the handle stays the same
+  void set_buffer(const std::string& name,
+                  const at::Tensor& value);  // other dtypes allowed; the handle stays the same
   std::vector<std::string> buffer_names() const;
 
-  const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& child_modules() const { return children_in_order_; }
+  const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& child_modules() const {
+    return children_in_order_;
+  }
   Module& child(const std::string& dotted_path);  // "" is the module itself; throws c10::IndexError
 
   // For the builder.
@@ -71,11 +76,13 @@ struct Slot {
   const at::Tensor& tensor() const { return owner->parameter(key); }
 };
 
-// Registration order, own before children. `parameter_slots` gives a tied parameter once, at its first occurrence.
+// Registration order, own before children. `parameter_slots` gives a tied parameter once, at its first
+// occurrence.
 std::vector<Slot> parameter_slots(Module& root);
 std::vector<Slot> parameter_slots_with_ties(Module& root);
 std::vector<std::pair<std::string, at::Tensor>> named_buffers(Module& root);
-// Every module with its path relative to root, root first, registration order; a module met twice is given once.
+// Every module with its path relative to root, root first, registration order; a module met twice is given
+// once.
 std::vector<std::pair<std::string, Module*>> named_modules(Module& root);
 
 }  // namespace fsdp_cts::sdk

@@ -33,7 +33,8 @@ void Observer::one(const std::string& what, const Json& step) {
   if (what == "trace") return out_.entries.push_back({{"what", what}, {"events", trace()}});
   if (what == "warnings") {
     Json warnings = Json::array();
-    for (const Warning& w : in_.context_.warnings) warnings.push_back({{"category", w.category}, {"message", w.message}});
+    for (const Warning& w : in_.context_.warnings)
+      warnings.push_back({{"category", w.category}, {"message", w.message}});
     in_.context_.warnings.clear();
     return out_.entries.push_back({{"what", what}, {"warnings", std::move(warnings)}});
   }
@@ -45,9 +46,11 @@ void Observer::one(const std::string& what, const Json& step) {
   if (what == "buffers") return add_items(what, model.instance, operations_.buffers(model));
   if (what == "optimizer_state") return add_items(what, model.instance, optimizer_state(model));
   if (what == "counters") return add_values(what, &model, operations_.counters(model));
-  if (what == "units") return out_.entries.push_back({{"what", what}, {"model", model.instance}, {"units", units(model)}});
+  if (what == "units")
+    return out_.entries.push_back({{"what", what}, {"model", model.instance}, {"units", units(model)}});
   if (what == "training_state") {
-    return out_.entries.push_back({{"what", what}, {"model", model.instance}, {"value", operations_.training_state(model)}});
+    return out_.entries.push_back(
+        {{"what", what}, {"model", model.instance}, {"value", operations_.training_state(model)}});
   }
   if (what == "identity" || what == "devices") {
     Json values = Json::object();
@@ -67,7 +70,8 @@ void Observer::one(const std::string& what, const Json& step) {
 
 void Observer::add_register(const std::string& what, const std::string& name) {
   const auto found = in_.registers_.find(name);
-  if (found == in_.registers_.end()) throw std::invalid_argument("register \"" + name + "\" is observed before it is set");
+  if (found == in_.registers_.end())
+    throw std::invalid_argument("register \"" + name + "\" is observed before it is set");
   const Tensors& tensors = found->second;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     // A module with several outputs: one entry for each.
@@ -85,7 +89,8 @@ void Observer::add_values(const std::string& what, const Model* model, Json valu
   out_.entries.push_back(std::move(entry));
 }
 
-void Observer::add_items(const std::string& what, const std::string& instance, const std::vector<Exposed>& items) {
+void Observer::add_items(const std::string& what, const std::string& instance,
+                         const std::vector<Exposed>& items) {
   Json list = Json::array();
   for (const Exposed& item : items) {
     Json pieces = Json::array();
@@ -121,8 +126,8 @@ std::vector<Exposed> Observer::parameters(Model& model, bool gradients) {
   std::vector<Exposed> items;
   for (Parameter& p : operations_.parameters(model)) {
     const bool requires_grad = p.value.requires_grad();
-    items.push_back({p.name, gradients ? p.gradient : p.value, gradients ? p.gradient_placement : p.placement, requires_grad,
-                     p.value.scalar_type()});
+    items.push_back({p.name, gradients ? p.gradient : p.value, gradients ? p.gradient_placement : p.placement,
+                     requires_grad, p.value.scalar_type()});
   }
   return items;
 }
@@ -130,7 +135,8 @@ std::vector<Exposed> Observer::parameters(Model& model, bool gradients) {
 // States shaped like the local parameter lie where it lies.
 std::vector<Exposed> Observer::optimizer_state(Model& model) {
   std::map<std::string, Placement> placements;
-  for (Parameter& parameter : operations_.parameters(model)) placements[parameter.name] = std::move(parameter.placement);
+  for (Parameter& parameter : operations_.parameters(model))
+    placements[parameter.name] = std::move(parameter.placement);
   std::vector<Exposed> items;
   for (const auto& [name, optimizer] : in_.optimizers_) {
     if (optimizer.instance != model.instance) continue;

@@ -10,11 +10,13 @@ namespace fsdp_cts::sdk {
 namespace {
 
 [[noreturn]] void not_supported(const std::string& what) {
-  throw Error("NotImplementedError", "this testee has no " + what + "; its unsupported() should have said so");
+  throw Error("NotImplementedError",
+              "this testee has no " + what + "; its unsupported() should have said so");
 }
 
 Exposed copy_of(const std::string& name, const at::Tensor& tensor) {
-  return {name, tensor.detach().clone(), whole(tensor.sizes().vec()), tensor.requires_grad(), tensor.scalar_type()};
+  return {name, tensor.detach().clone(), whole(tensor.sizes().vec()), tensor.requires_grad(),
+          tensor.scalar_type()};
 }
 
 Slot slot_of(Model& model, const std::string& name) {
@@ -26,7 +28,9 @@ Slot slot_of(Model& model, const std::string& name) {
 
 }  // namespace
 
-std::optional<std::string> Operations::unsupported(const Case&) const { return std::nullopt; }
+std::optional<std::string> Operations::unsupported(const Case&) const {
+  return std::nullopt;
+}
 void Operations::rendezvous(const Case&) {}
 void Operations::shard(Model&) {}
 
@@ -35,15 +39,25 @@ void Operations::materialize(Model& model) {
   model.module = build_model(description, context().data, model.instance, device(), context().recorder);
 }
 
+void Operations::move(Model& model) {
+  if (!device().is_cpu()) model.module->to(device());
+}
+
 std::unique_ptr<Optimizer> Operations::make_optimizer(Model& model, const Json& verb) {
   std::vector<OptimizerParameter> selected;
   for (const Parameter& parameter : parameters(model)) selected.push_back({parameter.name, parameter.value});
   return sdk::make_optimizer(verb, selected);
 }
 
-Tensors Operations::forward(Model& model, Tensors inputs) { return model.module->forward(std::move(inputs)); }
-void Operations::backward(const at::Tensor& loss) { loss.backward(); }
-void Operations::set_training(Model& model, bool training) { model.module->train(training); }
+Tensors Operations::forward(Model& model, Tensors inputs) {
+  return model.module->forward(std::move(inputs));
+}
+void Operations::backward(const at::Tensor& loss) {
+  loss.backward();
+}
+void Operations::set_training(Model& model, bool training) {
+  model.module->train(training);
+}
 
 void Operations::zero_grad(Model& model, bool set_to_none) {
   for (const Slot& slot : parameter_slots(*model.module)) {
@@ -57,7 +71,9 @@ void Operations::zero_grad(Model& model, bool set_to_none) {
   }
 }
 
-void Operations::control(Model&, const Json& verb) { not_supported("control " + verb.at("verb").get<std::string>()); }
+void Operations::control(Model&, const Json& verb) {
+  not_supported("control " + verb.at("verb").get<std::string>());
+}
 
 std::function<void()> Operations::enter(Model&, const Json&) {
   return [] {};  // a plain model has nothing to summon and nothing to synchronise
@@ -113,7 +129,8 @@ void Operations::load_state_dict(Model& model, const StateDict& state) {
   for (const auto& [name, tensor] : named_buffers(*model.module)) targets[name] = tensor;
   for (const Exposed& item : state.items) {
     const auto target = targets.find(item.name);
-    if (target == targets.end()) throw Error("RuntimeError", "Unexpected key(s) in state_dict: \"" + item.name + "\".");
+    if (target == targets.end())
+      throw Error("RuntimeError", "Unexpected key(s) in state_dict: \"" + item.name + "\".");
     target->second.copy_(item.value);
   }
 }
@@ -134,7 +151,9 @@ void Operations::set_buffer(Model& model, const std::string& name, at::ScalarTyp
   owner.set_buffer(key, owner.buffer(key).to(dtype));
 }
 
-at::Tensor Operations::exposed(Model& model, const std::string& name) { return slot_of(model, name).tensor(); }
+at::Tensor Operations::exposed(Model& model, const std::string& name) {
+  return slot_of(model, name).tensor();
+}
 
 void Operations::replace(Model& model, const std::string& name, at::Tensor tensor) {
   const Slot slot = slot_of(model, name);

@@ -1,5 +1,6 @@
-// What an adapter implements. Every operation has a default that is right for a plain unsharded model on one rank, so an adapter
-// overrides only what its library does differently; the interpreter turns programs into these calls and answers into messages.
+// What an adapter implements. Every operation has a default that is right for a plain unsharded model on one
+// rank, so an adapter overrides only what its library does differently; the interpreter turns programs into
+// these calls and answers into messages.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -70,9 +71,11 @@ class Operations {
   virtual ~Operations() = default;
 
   virtual Identity identity() const = 0;
-  // Reason why this case is not for this testee, from the case alone (`features` helps). Asked before anything else.
+  // Reason why this case is not for this testee, from the case alone (`features` helps). Asked before
+  // anything else.
   virtual std::optional<std::string> unsupported(const Case& a_case) const;
-  // First call of a case: make or reuse the process group (step −1 of the protocol). Ranks have no models yet.
+  // First call of a case: make or reuse the process group (step −1 of the protocol). Ranks have no models
+  // yet.
   virtual void rendezvous(const Case& a_case);
   virtual void end_case() {}  // models are gone; always called after rendezvous
   virtual c10::Device device() const { return c10::Device(c10::DeviceType::CPU); }
@@ -80,8 +83,9 @@ class Operations {
   virtual std::optional<ErrorReport> describe(std::exception_ptr) const { return std::nullopt; }
 
   // Construction.
-  virtual void shard(Model& model);                          // applies model.plan; replaces model.module if it must
-  virtual void materialize(Model& model);                    // from meta: to_empty, then this rank's values from context().data
+  virtual void shard(Model& model);        // applies model.plan; replaces model.module if it must
+  virtual void materialize(Model& model);  // from meta: to_empty, then this rank's values from context().data
+  virtual void move(Model& model);                           // from wherever it was built to device()
   virtual std::unique_ptr<Optimizer> make_optimizer(Model& model, const Json& verb);
 
   // Training.
@@ -89,14 +93,17 @@ class Operations {
   virtual void backward(const at::Tensor& loss);
   virtual void set_training(Model& model, bool training);
   virtual void zero_grad(Model& model, bool set_to_none);
-  virtual void control(Model& model, const Json& verb);      // set_requires_gradient_sync … unshard … set_*_prefetch
-  // Enters `no_sync` or `summon`; the returned action leaves it and may throw. (`no_grad` is the interpreter's.)
+  virtual void control(Model& model,
+                       const Json& verb);  // set_requires_gradient_sync … unshard … set_*_prefetch
+  // Enters `no_sync` or `summon`; the returned action leaves it and may throw. (`no_grad` is the
+  // interpreter's.)
   virtual std::function<void()> enter(Model& model, const Json& verb);
   virtual at::Tensor clip_grad_norm(Model& model, double max_norm, double norm_type);
-  virtual void delay(std::chrono::milliseconds duration, const std::string& at);  // from now on, before_reduce | before_free
+  virtual void delay(std::chrono::milliseconds duration,
+                     const std::string& at);  // from now on, before_reduce | before_free
 
   // State.
-  virtual std::vector<Parameter> parameters(Model& model);   // registration order, tied ones once
+  virtual std::vector<Parameter> parameters(Model& model);  // registration order, tied ones once
   virtual std::vector<Exposed> full_parameters(Model& model);
   virtual std::vector<Exposed> buffers(Model& model);
   virtual StateDict state_dict(Model& model, const std::string& kind);  // full | sharded

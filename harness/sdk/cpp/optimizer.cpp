@@ -137,7 +137,8 @@ class Adam : public OptimizerBase {
   bool decoupled_weight_decay_;
 };
 
-std::vector<Entry> select(const Json& verb, const Settings& base, const std::vector<OptimizerParameter>& parameters) {
+std::vector<Entry> select(const Json& verb, const Settings& base,
+                          const std::vector<OptimizerParameter>& parameters) {
   const Json pattern = verb.value("match", Json());
   const std::regex match(pattern.is_null() ? ".*" : pattern.get<std::string>());
   const Json groups = verb.value("groups", Json());
@@ -159,7 +160,8 @@ std::vector<Entry> select(const Json& verb, const Settings& base, const std::vec
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_optimizer(const Json& verb, const std::vector<OptimizerParameter>& parameters) {
+std::unique_ptr<Optimizer> make_optimizer(const Json& verb,
+                                          const std::vector<OptimizerParameter>& parameters) {
   const std::string kind = verb.at("kind");
   const bool adamw = kind == "AdamW";
   const Settings defaults{1e-3, 0, 0.9, 0.999, 1e-8, adamw ? 1e-2 : 0.0};

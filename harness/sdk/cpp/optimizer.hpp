@@ -1,5 +1,5 @@
-// SGD, Adam and AdamW over whatever tensors a rank holds, rounding in the order of PyTorch's Python optimizers
-// (LibTorch's own Adam rounds differently: semantics of `lerp`).
+// SGD, Adam and AdamW over whatever tensors a rank holds, rounding in the order of PyTorch's Python
+// optimizers (LibTorch's own Adam rounds differently: semantics of `lerp`).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,11 +28,13 @@ class Optimizer {
 
 struct OptimizerParameter {
   std::string name;
-  at::Tensor tensor;  // updated in place; its grad() is the gradient. Without one it is skipped and its step count stays
+  at::Tensor tensor;  // updated in place; its grad() is the gradient. Without one it is skipped and its step
+                      // count stays
 };
 
-// `verb` is the resolved `optimizer` step. `match` selects by std::regex_search over names; with `groups` the first group
-// that matches gives its settings, and a parameter that no group matches is left out.
-std::unique_ptr<Optimizer> make_optimizer(const Json& verb, const std::vector<OptimizerParameter>& parameters);
+// `verb` is the resolved `optimizer` step. `match` selects by std::regex_search over names; with `groups` the
+// first group that matches gives its settings, and a parameter that no group matches is left out.
+std::unique_ptr<Optimizer> make_optimizer(const Json& verb,
+                                          const std::vector<OptimizerParameter>& parameters);
 
 }  // namespace fsdp_cts::sdk

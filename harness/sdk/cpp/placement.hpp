@@ -14,7 +14,8 @@ struct Extent {
   std::int64_t offset = 0, length = 0;
 };
 
-// The local tensor's elements, in order, are the extents one after the other; then `padding` more elements that belong to nothing.
+// The local tensor's elements, in order, are the extents one after the other; then `padding` more elements
+// that belong to nothing.
 struct Placement {
   std::vector<std::int64_t> global_shape;
   bool sharded = false;
@@ -24,10 +25,12 @@ struct Placement {
   std::int64_t global_numel() const;
 };
 
-Placement whole(std::vector<std::int64_t> shape);                                             // not sharded
-Placement flat(std::vector<std::int64_t> global_shape, std::int64_t offset, std::int64_t length);  // one stretch
+Placement whole(std::vector<std::int64_t> shape);  // not sharded
+Placement flat(std::vector<std::int64_t> global_shape, std::int64_t offset,
+               std::int64_t length);  // one stretch
 // Rows [first, first + count) along `dim`: one extent for dim 0, several otherwise.
-Placement slice(std::vector<std::int64_t> global_shape, std::int64_t dim, std::int64_t first, std::int64_t count);
+Placement slice(std::vector<std::int64_t> global_shape, std::int64_t dim, std::int64_t first,
+                std::int64_t count);
 
 // One item of an observation: PROTOCOL.md §5 `items`.
 struct Exposed {

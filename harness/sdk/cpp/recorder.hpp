@@ -12,8 +12,8 @@ namespace fsdp_cts::sdk {
 // One per rank and case. A later record under the same key replaces the earlier one.
 struct Recorder {
   using Parameters = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
-  std::map<std::string, std::string> dtypes;        // key -> dtype name
-  std::map<std::string, Parameters> parameters;     // key -> (name, shape), in order
+  std::map<std::string, std::string> dtypes;     // key -> dtype name
+  std::map<std::string, Parameters> parameters;  // key -> (name, shape), in order
 };
 
 }  // namespace fsdp_cts::sdk

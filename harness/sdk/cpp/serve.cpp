@@ -21,7 +21,11 @@ class RankTestee : public Testee {
   RankTestee(Operations& operations, int rank) : operations_(operations), rank_(rank) {}
 
   Identity identity() const override { return operations_.identity(); }
-  std::optional<std::string> unsupported(const Case& a_case) const override { return operations_.unsupported(a_case); }
+  std::optional<std::string> unsupported(const Case& a_case) const override {
+    if (a_case.requirements.contains("gpu") && operations_.device().is_cpu())
+      return "the case is about an accelerator, and this testee was started on the CPU; try --device cuda";
+    return operations_.unsupported(a_case);
+  }
 
   void act(const Case& a_case, Outbox& outbox) override {
     Interpreter interpreter(operations_, a_case, Data(a_case.data, rank_), rank_);
@@ -33,7 +37,8 @@ class RankTestee : public Testee {
         if (!interpreter.will_run(step)) continue;
         outbox.progress(step, a_case.program[static_cast<std::size_t>(step)].at("verb"));
         if (const std::optional<Observation> observation = interpreter.run(step)) {
-          outbox.observation(*observation, rank_, "rank" + std::to_string(rank_) + "-step" + std::to_string(step));
+          outbox.observation(*observation, rank_,
+                             "rank" + std::to_string(rank_) + "-step" + std::to_string(step));
         }
       }
     } catch (const FrameError&) {
@@ -119,10 +124,11 @@ void act_out(Testee& testee, const Json& message, Channel& channel) {
   const std::optional<FailedStep> failed = act_with_switches(testee, a_case, outbox);
   if (!failed) return channel.send({{"type", "done"}, {"case", a_case.number}});
   const std::string phase = failed->error.phase.empty() ? "other" : failed->error.phase;
-  channel.send({{"type", "error"},
-                {"case", a_case.number},
-                {"step", failed->step},
-                {"error", {{"type", failed->error.type}, {"message", failed->error.message}, {"phase", phase}}}});
+  channel.send(
+      {{"type", "error"},
+       {"case", a_case.number},
+       {"step", failed->step},
+       {"error", {{"type", failed->error.type}, {"message", failed->error.message}, {"phase", phase}}}});
 }
 
 int serve_channel(Testee& testee, Channel& channel, int rank, const std::string& token) {
@@ -131,7 +137,8 @@ int serve_channel(Testee& testee, Channel& channel, int rank, const std::string&
     while (const std::optional<Json> message = channel.receive()) {
       const std::string type = message->at("type");
       if (type == "bye") return 0;
-      if (type != "case") throw FrameError("unknown_type", "the runner sent a message of unknown type \"" + type + "\"");
+      if (type != "case")
+        throw FrameError("unknown_type", "the runner sent a message of unknown type \"" + type + "\"");
       act_out(testee, *message, channel);
     }
     return 0;
@@ -144,7 +151,8 @@ int serve_channel(Testee& testee, Channel& channel, int rank, const std::string&
 void use_one_thread() {
   at::set_num_threads(1);
   at::set_num_interop_threads(1);
-  c10::WarningUtils::set_warnAlways(true);  // a warning given once per process would be missing from later cases
+  c10::WarningUtils::set_warnAlways(
+      true);  // a warning given once per process would be missing from later cases
 }
 
 std::string environment(const char* name, const char* fallback) {
@@ -166,13 +174,15 @@ int serve_descriptor(Testee& testee, int descriptor, int rank, const std::string
 int serve(Testee& testee) {
   const std::string socket = environment("FSDP_CTS_SOCKET", "");
   if (socket.empty()) {
-    std::cerr << "This program is a testee: it is started by `fsdp-cts run`, which sets FSDP_CTS_SOCKET (see PROTOCOL.md).\n";
+    std::cerr << "This program is a testee: it is started by `fsdp-cts run`, which sets FSDP_CTS_SOCKET (see "
+                 "PROTOCOL.md).\n";
     return 2;
   }
   use_one_thread();
   try {
     Channel channel = Channel::connect(socket);
-    return serve_channel(testee, channel, std::stoi(environment("RANK", "0")), environment("FSDP_CTS_TOKEN", ""));
+    return serve_channel(testee, channel, std::stoi(environment("RANK", "0")),
+                         environment("FSDP_CTS_TOKEN", ""));
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 1;

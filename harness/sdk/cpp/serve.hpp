@@ -32,8 +32,8 @@ struct FailedStep {
 // One rank's operations as such a process; `operations` outlives it.
 std::unique_ptr<Testee> rank_testee(Operations& operations, int rank);
 
-// Serve until `bye` or until the socket closes; the process's exit status. Without FSDP_CTS_SOCKET it explains itself and returns 2.
-// Sets one intra-op and one inter-op thread.
+// Serve until `bye` or until the socket closes; the process's exit status. Without FSDP_CTS_SOCKET it
+// explains itself and returns 2. Sets one intra-op and one inter-op thread.
 int serve(Operations& operations);
 int serve(Testee& testee);
 // As `serve`, over a connected descriptor (tests).

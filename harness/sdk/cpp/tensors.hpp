@@ -14,7 +14,8 @@ namespace fsdp_cts::sdk {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Protocol name ("bfloat16") of a dtype and back. Throw std::invalid_argument for one the protocol does not know.
+// Protocol name ("bfloat16") of a dtype and back. Throw std::invalid_argument for one the protocol does not
+// know.
 std::string dtype_name(at::ScalarType dtype);
 at::ScalarType dtype_from_name(std::string_view name);
 

@@ -14,6 +14,7 @@ void Verbs::act(const Json& step) {
   const std::string verb = step.at("verb");
   if (verb == "build") return build(step);
   if (verb == "shard") return operations_.shard(model(step));
+  if (verb == "move") return operations_.move(model(step));
   if (verb == "materialize") return operations_.materialize(model(step));
   if (verb == "optimizer") return optimizer(step);
   if (verb == "zero_grad") return zero_grad(step);
@@ -28,15 +29,18 @@ void Verbs::act(const Json& step) {
   if (verb == "set_requires_grad") {
     const std::regex match(step.value("match", ".*"));
     for (const Parameter& parameter : operations_.parameters(model(step))) {
-      if (std::regex_search(parameter.name, match)) operations_.set_requires_grad(model(step), parameter.name, step.at("value"));
+      if (std::regex_search(parameter.name, match))
+        operations_.set_requires_grad(model(step), parameter.name, step.at("value"));
     }
     return;
   }
   if (verb == "set_buffer") {
-    return operations_.set_buffer(model(step), step.at("name"), dtype_from_name(step.at("dtype").get<std::string>()));
+    return operations_.set_buffer(model(step), step.at("name"),
+                                  dtype_from_name(step.at("dtype").get<std::string>()));
   }
   if (verb == "state_dict") return state_dict(step);
-  if (verb == "load_state_dict") return operations_.load_state_dict(model(step), in_.state_dicts_.at(step.at("from")).second);
+  if (verb == "load_state_dict")
+    return operations_.load_state_dict(model(step), in_.state_dicts_.at(step.at("from")).second);
   if (verb == "zero_parameters") return operations_.zero_parameters(model(step));
   if (verb == "clip_grad_norm") {
     in_.registers_[step.value("into", "norm")] = {
@@ -44,28 +48,40 @@ void Verbs::act(const Json& step) {
     return;
   }
   if (verb == "delay") return delay(step);
-  static const std::vector<std::string> controls{
-      "set_requires_gradient_sync", "set_requires_all_reduce", "set_reshard_after_backward", "set_reshard_after_forward",
-      "set_is_last_backward", "set_gradient_divide_factor", "unshard", "reshard", "set_forward_prefetch",
-      "set_backward_prefetch"};
-  if (std::find(controls.begin(), controls.end(), verb) != controls.end()) return operations_.control(model(step), step);
+  static const std::vector<std::string> controls{"set_requires_gradient_sync",
+                                                 "set_requires_all_reduce",
+                                                 "set_reshard_after_backward",
+                                                 "set_reshard_after_forward",
+                                                 "set_is_last_backward",
+                                                 "set_gradient_divide_factor",
+                                                 "unshard",
+                                                 "reshard",
+                                                 "set_forward_prefetch",
+                                                 "set_backward_prefetch"};
+  if (std::find(controls.begin(), controls.end(), verb) != controls.end())
+    return operations_.control(model(step), step);
   throw std::invalid_argument("no verb is called \"" + verb + "\"");
 }
 
 void Verbs::build(const Json& step) {
   const std::string instance = step.value("model", "model");
   const Json& plans = in_.context_.a_case.plans;
-  const bool meta = step.value("device", "cpu") == "meta";
+  const std::string where = step.value("device", "cpu");  // "cpu" stands for the testee's own device
+  const c10::Device device = where == "meta"   ? c10::Device(c10::DeviceType::Meta)
+                             : where == "host" ? c10::Device(c10::DeviceType::CPU)
+                                               : operations_.device();
   in_.models_.erase(instance);
-  in_.models_[instance] = {instance,
-                           build_model(in_.context_.a_case.models.at(instance), in_.context_.data, instance,
-                                       meta ? c10::Device(c10::DeviceType::Meta) : operations_.device(), in_.context_.recorder),
-                           plans.contains(instance) ? plans.at(instance) : Json()};
+  in_.models_[instance] = {
+      instance,
+      build_model(in_.context_.a_case.models.at(instance), in_.context_.data, instance,
+                  device, in_.context_.recorder),
+      plans.contains(instance) ? plans.at(instance) : Json()};
 }
 
 void Verbs::optimizer(const Json& step) {
   Model& target = model(step);
-  in_.optimizers_[step.value("as", "optimizer")] = {target.instance, operations_.make_optimizer(target, step)};
+  in_.optimizers_[step.value("as", "optimizer")] = {target.instance,
+                                                    operations_.make_optimizer(target, step)};
 }
 
 // Of a model when one is named, else of an optimizer.
@@ -85,7 +101,9 @@ Tensors Verbs::value(const std::string& name) {
   throw std::invalid_argument("\"" + name + "\" is neither a register nor an input of the data file");
 }
 
-at::Tensor Verbs::one(const std::string& name) { return value(name).at(0); }
+at::Tensor Verbs::one(const std::string& name) {
+  return value(name).at(0);
+}
 
 void Verbs::forward(const Json& step) {
   Tensors inputs;
@@ -119,7 +137,8 @@ void Verbs::loss(const Json& step) {
   } else if (kind == "mse") {
     result = at::mse_loss(total, one(step.at("with")));
   } else if (kind == "cross_entropy") {
-    result = at::cross_entropy_loss(total.reshape({-1, total.size(-1)}), one(step.at("with")).reshape({-1}), {}, at::Reduction::Sum);
+    result = at::cross_entropy_loss(total.reshape({-1, total.size(-1)}), one(step.at("with")).reshape({-1}),
+                                    {}, at::Reduction::Sum);
   } else {
     throw std::invalid_argument("no loss is called \"" + kind + "\"; there are sum, dot, mse, cross_entropy");
   }
@@ -127,8 +146,8 @@ void Verbs::loss(const Json& step) {
   std::this_thread::sleep_for(in_.delay_after_loss_);
 }
 
-// A tensor shaped like `like`, every dimension `grow` larger and filled; or the part of a data tensor that lies where `like` lies;
-// or, when the step names no values, a copy.
+// A tensor shaped like `like`, every dimension `grow` larger and filled; or the part of a data tensor that
+// lies where `like` lies; or, when the step names no values, a copy.
 at::Tensor Verbs::replacement(const Json& step, const at::Tensor& like) {
   const auto given = [&step](const char* key) { return step.contains(key) && !step.at(key).is_null(); };
   if (given("fill")) {
@@ -142,7 +161,8 @@ at::Tensor Verbs::replacement(const Json& step, const at::Tensor& like) {
   for (const Parameter& parameter : operations_.parameters(model(step))) {
     if (parameter.name != name) continue;
     std::vector<at::Tensor> parts{global.narrow(0, 0, 0)};
-    for (const Extent& extent : parameter.placement.extents) parts.push_back(global.narrow(0, extent.offset, extent.length));
+    for (const Extent& extent : parameter.placement.extents)
+      parts.push_back(global.narrow(0, extent.offset, extent.length));
     return at::cat(parts).view(like.sizes()).to(like.scalar_type());
   }
   throw std::invalid_argument("no parameter is called \"" + name + "\"");
@@ -154,7 +174,8 @@ void Verbs::mutate(const Json& step) {
   at::Tensor exposed = operations_.exposed(model(step), name);
   const bool of_gradient = step.value("what", "value") == "grad";
   if (of_gradient && how == "none") return exposed.mutable_grad().reset();
-  if (of_gradient && how != "replace" && !exposed.grad().defined()) return;  // nothing on this rank to write to
+  if (of_gradient && how != "replace" && !exposed.grad().defined())
+    return;  // nothing on this rank to write to
   at::Tensor target = of_gradient && how != "replace" ? exposed.mutable_grad() : exposed;
   const at::Tensor fresh = replacement(step, target);
   if (how == "inplace") {

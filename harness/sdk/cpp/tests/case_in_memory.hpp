@@ -19,9 +19,16 @@ class CaseInMemory {
   explicit CaseInMemory(int world = 1) {
     std::string pattern = (std::filesystem::temp_directory_path() / "fsdp-cts-test-XXXXXX").string();
     folder_ = mkdtemp(pattern.data());
-    message_ = {{"type", "case"}, {"case", 1}, {"id", "test"}, {"world", world}, {"scratch", folder_.string()},
-                {"data", (folder_ / "data.safetensors").string()}, {"switches", Json::object()},
-                {"models", Json::object()}, {"plans", Json::object()}, {"program", Json::array()}};
+    message_ = {{"type", "case"},
+                {"case", 1},
+                {"id", "test"},
+                {"world", world},
+                {"scratch", folder_.string()},
+                {"data", (folder_ / "data.safetensors").string()},
+                {"switches", Json::object()},
+                {"models", Json::object()},
+                {"plans", Json::object()},
+                {"program", Json::array()}};
   }
   ~CaseInMemory() { std::filesystem::remove_all(folder_); }
   CaseInMemory(const CaseInMemory&) = delete;
@@ -47,8 +54,12 @@ class CaseInMemory {
     data_[name] = to_host(value);
     return *this;
   }
-  CaseInMemory& parameter(const std::string& name, const at::Tensor& value) { return tensor("parameters/model/" + name, value); }
-  CaseInMemory& input(const std::string& name, const at::Tensor& value) { return tensor("inputs/" + name, value); }
+  CaseInMemory& parameter(const std::string& name, const at::Tensor& value) {
+    return tensor("parameters/model/" + name, value);
+  }
+  CaseInMemory& input(const std::string& name, const at::Tensor& value) {
+    return tensor("inputs/" + name, value);
+  }
 
   // Writes the data file.
   Json message() const {
@@ -70,7 +81,8 @@ inline Json linear(int in, int out, bool bias = true) {
 
 inline Json sequential(const std::vector<Json>& modules) {
   Json children = Json::array();
-  for (std::size_t i = 0; i < modules.size(); ++i) children.push_back(Json::array({std::to_string(i), modules[i]}));
+  for (std::size_t i = 0; i < modules.size(); ++i)
+    children.push_back(Json::array({std::to_string(i), modules[i]}));
   return {{"type", "Sequential"}, {"class", "Sequential"}, {"children", children}};
 }
 

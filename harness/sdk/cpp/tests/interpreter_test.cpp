@@ -15,7 +15,8 @@ class PlainOperations : public Operations {
 
 // Runs a whole program on one rank; observations by step.
 struct Played {
-  Played(const CaseInMemory& a_case, int rank = 0) : a_case_(a_case.parsed()), interpreter(operations, a_case_, Data(a_case_.data, rank), rank) {
+  Played(const CaseInMemory& a_case, int rank = 0)
+      : a_case_(a_case.parsed()), interpreter(operations, a_case_, Data(a_case_.data, rank), rank) {
     for (int step = 0; step < static_cast<int>(a_case_.program.size()); ++step) {
       if (interpreter.will_run(step)) ran.push_back(step);
       if (auto observation = interpreter.run(step)) observations.push_back(*std::move(observation));
@@ -25,7 +26,8 @@ struct Played {
   Json entry(const std::string& what) const { return at(what).first; }
   at::Tensor tensor(const std::string& what, std::size_t item = 0) const {
     const auto [entry, observation] = at(what);
-    const std::string key = entry.contains("tensor") ? entry["tensor"] : entry["items"].at(item)["pieces"].at(0)["tensor"];
+    const std::string key =
+        entry.contains("tensor") ? entry["tensor"] : entry["items"].at(item)["pieces"].at(0)["tensor"];
     return from_host(observation->tensors.at(key));
   }
   std::pair<Json, const Observation*> at(const std::string& what) const {
@@ -46,23 +48,37 @@ struct Played {
 
 // y = w x with w = 3, x = (1, 2).
 void one_weight(CaseInMemory& c) {
-  c.model(linear(1, 1, false)).parameter("weight", at::full({1, 1}, 3.f)).input("x", at::tensor({1.f, 2.f}).view({2, 1}));
+  c.model(linear(1, 1, false))
+      .parameter("weight", at::full({1, 1}, 3.f))
+      .input("x", at::tensor({1.f, 2.f}).view({2, 1}));
   c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "cpu"}}});
 }
 
-Json forward(Json input = "x") { return {{"verb", "forward"}, {"input", Json::array({std::move(input)})}, {"model", "model"}, {"output", "output"}}; }
-Json observe(const std::vector<std::string>& what) { return {{"verb", "observe"}, {"what", what}, {"model", "model"}}; }
+Json forward(Json input = "x") {
+  return {{"verb", "forward"},
+          {"input", Json::array({std::move(input)})},
+          {"model", "model"},
+          {"output", "output"}};
+}
+Json observe(const std::vector<std::string>& what) {
+  return {{"verb", "observe"}, {"what", what}, {"model", "model"}};
+}
 const Json sum = {{"verb", "loss"}, {"kind", "sum"}, {"of", {"output"}}, {"into", "loss"}};
 const Json backward = {{"verb", "backward"}, {"loss", "loss"}};
 
 TEST(Interpreter, TrainsAStep) {
   CaseInMemory c;
   one_weight(c);
-  c.steps({{{"verb", "optimizer"}, {"as", "o"}, {"model", "model"}, {"kind", "SGD"}, {"lr", 0.5}}, forward(), sum, backward,
-           observe({"loss", "output", "gradients"}), {{"verb", "step"}, {"optimizer", "o"}}, observe({"parameters"})});
+  c.steps({{{"verb", "optimizer"}, {"as", "o"}, {"model", "model"}, {"kind", "SGD"}, {"lr", 0.5}},
+           forward(),
+           sum,
+           backward,
+           observe({"loss", "output", "gradients"}),
+           {{"verb", "step"}, {"optimizer", "o"}},
+           observe({"parameters"})});
   const Played run(c);
-  EXPECT_EQ(run.tensor("loss").item<float>(), 9);                        // 3 * (1 + 2)
-  EXPECT_EQ(run.tensor("gradients").item<float>(), 3);                   // 1 + 2
+  EXPECT_EQ(run.tensor("loss").item<float>(), 9);       // 3 * (1 + 2)
+  EXPECT_EQ(run.tensor("gradients").item<float>(), 3);  // 1 + 2
   EXPECT_EQ(run.tensor("parameters").item<float>(), 3 - 0.5f * 3);
   const Json item = run.entry("parameters")["items"][0];
   EXPECT_EQ(item["name"], "weight");
@@ -84,12 +100,16 @@ TEST(Interpreter, AbsentGradientsAreNamed) {
 TEST(Interpreter, LossesOfEveryKind) {
   CaseInMemory c;
   c.model({{"type", "Identity"}, {"class", "Identity"}});
-  c.input("x", at::tensor({1.f, 3.f}).view({1, 2})).input("t", at::tensor({2.f, 1.f}).view({1, 2})).input("class", at::ones({1}, at::kLong));
+  c.input("x", at::tensor({1.f, 3.f}).view({1, 2}))
+      .input("t", at::tensor({2.f, 1.f}).view({1, 2}))
+      .input("class", at::ones({1}, at::kLong));
   c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "cpu"}}, forward()});
   const auto loss = [](const std::string& kind, const std::string& with, const std::string& into) {
     return Json{{"verb", "loss"}, {"kind", kind}, {"of", {"output"}}, {"with", with}, {"into", into}};
   };
-  c.steps({loss("dot", "t", "dot"), loss("mse", "t", "mse"), loss("cross_entropy", "class", "entropy"),
+  c.steps({loss("dot", "t", "dot"),
+           loss("mse", "t", "mse"),
+           loss("cross_entropy", "class", "entropy"),
            {{"verb", "loss"}, {"kind", "sum"}, {"of", {"output", "output"}}, {"into", "twice"}},
            observe({"register:dot", "register:mse", "register:entropy", "register:twice"})});
   const Played run(c);
@@ -105,7 +125,11 @@ TEST(Interpreter, ChunksAndNoGradAndOtherRanksSteps) {
   Json chunk = forward(), elsewhere = forward();
   chunk["chunk"] = {1, 2};
   elsewhere["ranks"] = {1};
-  c.steps({{{"verb", "enter"}, {"scope", "no_grad"}}, chunk, {{"verb", "leave"}, {"scope", "no_grad"}}, elsewhere, observe({"output"})});
+  c.steps({{{"verb", "enter"}, {"scope", "no_grad"}},
+           chunk,
+           {{"verb", "leave"}, {"scope", "no_grad"}},
+           elsewhere,
+           observe({"output"})});
   const Played run(c);
   EXPECT_EQ(run.tensor("output").item<float>(), 6);  // of the second half of x only
   EXPECT_EQ(run.ran, (std::vector<int>{0, 1, 2, 3, 5}));
@@ -122,7 +146,10 @@ TEST(Interpreter, AnErrorEndsItsAttemptAndNothingElse) {
            {{"verb", "attempt_end"}, {"name", "inner"}},
            {{"verb", "leave"}, {"scope", "no_grad"}},
            {{"verb", "attempt_end"}, {"name", "outer"}},
-           forward(), sum, backward, observe({"gradients"})});
+           forward(),
+           sum,
+           backward,
+           observe({"gradients"})});
   const Played run(c);
   ASSERT_EQ(run.observations.size(), 2u);
   const Json attempt = run.observations[0].entries[0];
@@ -131,7 +158,8 @@ TEST(Interpreter, AnErrorEndsItsAttemptAndNothingElse) {
   EXPECT_EQ(attempt["error"]["phase"], "forward");
   EXPECT_EQ(attempt["error"]["step"], 3);
   EXPECT_EQ(attempt["error"]["verb"], "forward");
-  EXPECT_THAT(attempt["error"]["message"].get<std::string>(), testing::HasSubstr("shapes cannot be multiplied"));
+  EXPECT_THAT(attempt["error"]["message"].get<std::string>(),
+              testing::HasSubstr("shapes cannot be multiplied"));
   EXPECT_EQ(run.tensor("gradients").item<float>(), 3);  // no_grad ended with the attempt
 }
 
@@ -156,7 +184,8 @@ TEST(Interpreter, MutatesValuesAndGradients) {
     Json step = {{"verb", "mutate"}, {"parameter", "weight"}, {"model", "model"}};
     step.update(mutation);
     c.input("four", at::full({1, 1}, 4.f));
-    c.steps({forward(), sum, backward, observe({"identity"}), step, observe({"parameters", "gradients", "identity"})});
+    c.steps({forward(), sum, backward, observe({"identity"}), step,
+             observe({"parameters", "gradients", "identity"})});
     return Played(c);
   };
   for (const char* how : {"inplace", "data", "replace"}) {
@@ -165,11 +194,14 @@ TEST(Interpreter, MutatesValuesAndGradients) {
     const bool same = run.observations[0].entries[0]["values"] == run.observations[1].entries[2]["values"];
     EXPECT_EQ(same, std::string(how) != "replace") << how;
   }
-  EXPECT_EQ(after({{"what", "value"}, {"how", "data"}, {"from", "four"}}).tensor("parameters").item<float>(), 4);
-  EXPECT_EQ(after({{"what", "value"}, {"how", "data"}}).tensor("parameters").item<float>(), 3);  // a copy of itself
+  EXPECT_EQ(after({{"what", "value"}, {"how", "data"}, {"from", "four"}}).tensor("parameters").item<float>(),
+            4);
+  EXPECT_EQ(after({{"what", "value"}, {"how", "data"}}).tensor("parameters").item<float>(),
+            3);  // a copy of itself
   EXPECT_EQ(after({{"what", "grad"}, {"how", "inplace"}, {"fill", 5}}).tensor("gradients").item<float>(), 5);
   EXPECT_TRUE(after({{"what", "grad"}, {"how", "none"}}).entry("gradients")["items"][0]["none"]);
-  const Json grown = after({{"what", "value"}, {"how", "replace"}, {"fill", 2}, {"grow", 1}}).entry("parameters");
+  const Json grown =
+      after({{"what", "value"}, {"how", "replace"}, {"fill", 2}, {"grow", 1}}).entry("parameters");
   EXPECT_EQ(grown["items"][0]["global_shape"], Json({2, 2}));
 }
 
@@ -177,8 +209,10 @@ TEST(Interpreter, SavesZeroesAndLoads) {
   CaseInMemory c;
   one_weight(c);
   c.steps({{{"verb", "state_dict"}, {"as", "saved"}, {"model", "model"}, {"kind", "full"}},
-           {{"verb", "zero_parameters"}, {"model", "model"}}, observe({"full_parameters"}),
-           {{"verb", "load_state_dict"}, {"from", "saved"}, {"model", "model"}}, observe({"parameters", "state_dict:saved"})});
+           {{"verb", "zero_parameters"}, {"model", "model"}},
+           observe({"full_parameters"}),
+           {{"verb", "load_state_dict"}, {"from", "saved"}, {"model", "model"}},
+           observe({"parameters", "state_dict:saved"})});
   const Played run(c);
   EXPECT_EQ(run.tensor("full_parameters").item<float>(), 0);
   EXPECT_EQ(run.tensor("parameters").item<float>(), 3);
@@ -206,8 +240,14 @@ TEST(Interpreter, WarningsOfTheTensorLibraryLandInTheCase) {
 TEST(Interpreter, ClipsToTheNorm) {
   CaseInMemory c;
   one_weight(c);
-  c.steps({forward(), sum, backward,
-           {{"verb", "clip_grad_norm"}, {"max_norm", 1.5}, {"norm_type", 2.0}, {"model", "model"}, {"into", "norm"}},
+  c.steps({forward(),
+           sum,
+           backward,
+           {{"verb", "clip_grad_norm"},
+            {"max_norm", 1.5},
+            {"norm_type", 2.0},
+            {"model", "model"},
+            {"into", "norm"}},
            observe({"register:norm", "gradients"})});
   const Played run(c);
   EXPECT_EQ(run.tensor("register:norm").item<float>(), 3);
@@ -215,7 +255,8 @@ TEST(Interpreter, ClipsToTheNorm) {
 }
 
 TEST(Interpreter, ShardsAreHandedOverPieceByPiece) {
-  // Columns 1 and 2 of a 2 x 3 tensor: two stretches of the row-major whole, and one element of padding behind.
+  // Columns 1 and 2 of a 2 x 3 tensor: two stretches of the row-major whole, and one element of padding
+  // behind.
   class Sharded : public PlainOperations {
     std::vector<Parameter> parameters(Model&) override {
       Placement placement = slice({2, 3}, 1, 1, 2);

@@ -15,7 +15,9 @@ namespace {
 
 class ScriptedTestee : public Testee {
  public:
-  Identity identity() const override { return {"scripted", "7", {"fsdp"}, "gloo", "cpu", "ring", {{"extra", "yes"}}}; }
+  Identity identity() const override {
+    return {"scripted", "7", {"fsdp"}, "gloo", "cpu", "ring", {{"extra", "yes"}}};
+  }
   std::optional<std::string> unsupported(const Case& a_case) const override {
     return a_case.id == "foreign" ? std::optional<std::string>("not ours") : std::nullopt;
   }
@@ -79,7 +81,8 @@ TEST_F(Serving, ActsObservesAndIsDone) {
   EXPECT_EQ(observation["rank"], 3);
   EXPECT_EQ(observation["label"], "here");
   EXPECT_EQ(observation["iteration"], 5);
-  const TensorMap tensors = read_safetensors(std::filesystem::path(c.parsed().scratch) / observation["file"].get<std::string>());
+  const TensorMap tensors =
+      read_safetensors(std::filesystem::path(c.parsed().scratch) / observation["file"].get<std::string>());
   EXPECT_EQ(tensors.at("loss").element(0), 1.5);
   EXPECT_EQ(receive()["type"], "done");
   runner->send({{"type", "bye"}});
@@ -158,11 +161,17 @@ TEST(ServingOperations, FailsWithTheStepAndItsPhase) {
 
 TEST(Features, NameWhatACaseNeeds) {
   CaseInMemory c;
-  c.plan({{"api", "fsdp"}, {"mesh", {2, 2}}, {"units", Json::array({{{"modules", {""}}, {"sharding_strategy", "NO_SHARD"}, {"process_group", {{"dummy", 2}}}}})}});
-  c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "meta"}}, {{"verb", "enter"}, {"scope", "summon"}},
+  c.plan({{"api", "fsdp"},
+          {"mesh", {2, 2}},
+          {"units", Json::array({{{"modules", {""}},
+                                  {"sharding_strategy", "NO_SHARD"},
+                                  {"process_group", {{"dummy", 2}}}}})}});
+  c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "meta"}},
+           {{"verb", "enter"}, {"scope", "summon"}},
            {{"verb", "observe"}, {"what", {"trace", "state_dict:saved"}}}});
-  EXPECT_THAT(features(c.parsed()), testing::IsSupersetOf({"api:fsdp", "hybrid", "strategy:NO_SHARD", "dummy_group", "meta", "verb:enter",
-                                                           "scope:summon", "observe:trace", "observe:state_dict"}));
+  EXPECT_THAT(features(c.parsed()),
+              testing::IsSupersetOf({"api:fsdp", "hybrid", "strategy:NO_SHARD", "dummy_group", "meta",
+                                     "verb:enter", "scope:summon", "observe:trace", "observe:state_dict"}));
 }
 
 TEST(Errors, KeepTheNameOfPythonsClass) {

@@ -87,6 +87,10 @@ class Operations:
             for slot in model.buffer_slots:
                 slot.tensor.copy_(data.value(f"buffers/{instance}/{slot.name}", slot.shape))
 
+    def move(self, model: Model) -> None:
+        """From wherever it was built to this testee's device."""
+        model.module.to(self.device)
+
     def named_parameters(self, model: Model) -> list[tuple[str, torch.Tensor]]:
         """What an optimizer made now would update, by the scenario's names."""
         return [(clean_name(name), parameter) for name, parameter in model.module.named_parameters()]

@@ -79,7 +79,7 @@ class _Acting:
         self._rank = int(os.environ["RANK"])
 
     def act(self) -> None:
-        reason = unknown_in(self._case) or self._operations.unsupported(self._case)
+        reason = self._missing() or unknown_in(self._case) or self._operations.unsupported(self._case)
         if reason is not None:
             self._send("unsupported", reason=reason)
             return
@@ -94,6 +94,12 @@ class _Acting:
         finally:
             self._operations.end_case()
             interpreter.close()
+
+    def _missing(self) -> str | None:
+        """Of what the case requires of the machine."""
+        if "gpu" in self._case.get("requires", ()) and self._operations.device.type == "cpu":
+            return "the case is about an accelerator, and this testee was started on the CPU; try --device cuda"
+        return None
 
     def _run(self, interpreter: Interpreter) -> None:
         self._send("progress", step=-1, verb="rendezvous")

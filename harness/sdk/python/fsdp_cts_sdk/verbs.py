@@ -26,10 +26,9 @@ def _model(run: Interpreter, step: Step) -> Model:
 
 def _build(run: Interpreter, step: Step) -> None:
     case, instance = run.context.case, step["model"]
-    if step.get("device", "cpu") == "meta":
-        device = torch.device("meta")
-    else:
-        device = run.operations.device
+    # "cpu" stands for the testee's own device; it is where models live unless a case says otherwise.
+    named = {"meta": torch.device("meta"), "host": torch.device("cpu")}
+    device = named.get(step.get("device", "cpu"), run.operations.device)
     plan = case["plans"].get(instance)
     run.context.models[instance] = build_model(
         instance, case["models"][instance], plan, run.context.data, device, run.context.recorder
@@ -137,6 +136,7 @@ CONTROLS = (
 # verb -> (phase it belongs to, what it does)
 VERBS: dict[str, tuple[str, Verb]] = {
     "build": ("construction", _build),
+    "move": ("construction", lambda run, step: run.operations.move(_model(run, step))),
     "materialize": ("construction", lambda run, step: run.operations.materialize(_model(run, step))),
     "shard": ("construction", lambda run, step: run.operations.shard(_model(run, step))),
     "optimizer": ("optimizer", _optimizer),

@@ -1,4 +1,4 @@
-#include "harness/judge/sha256.hpp"
+#include "harness/protocol/sha256.hpp"
 
 #include <openssl/evp.h>
 
@@ -19,10 +19,14 @@ struct Sha256::State {
   ~State() { EVP_MD_CTX_free(context); }
 };
 
-Sha256::Sha256() : state_(std::make_unique<State>()) { require(EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr)); }
+Sha256::Sha256() : state_(std::make_unique<State>()) {
+  require(EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr));
+}
 Sha256::~Sha256() = default;
 
-void Sha256::update(std::string_view bytes) { require(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size())); }
+void Sha256::update(std::string_view bytes) {
+  require(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()));
+}
 
 std::string Sha256::hex() const {
   State copy;
