@@ -19,7 +19,9 @@ class Builder {
 
   std::vector<std::unique_ptr<Unit>> units;
 
-  void apply(const Json& unit) {
+  void apply(const Json& asked) {
+    const Json unit = with_context(asked);
+    if (unit.is_null()) return;
     const std::string path = unit.at("modules").at(0);
     sdk::Module& module = root_.child(path);
     ignore(unit);
@@ -44,6 +46,15 @@ class Builder {
   }
 
  private:
+  // What `wrap()` hands to the constructor: its own arguments before those of the context. Null: there is no context.
+  static Json with_context(const Json& unit) {
+    if (!unit.contains("enable_wrap")) return unit;
+    Json settings = unit.at("enable_wrap");
+    if (settings == "outside") return nullptr;
+    settings.update(unit);
+    return settings;
+  }
+
   void ignore(const Json& unit) {
     for (const Json& name : unit.value("ignored_parameters", Json::array())) {
       for (const sdk::Slot& slot : slots_) {

@@ -21,11 +21,13 @@ bool is_any(const sdk::Module& module, const Json& labels) {
 bool wants(const Json& policy, const sdk::Module& module, bool recurse, std::int64_t numel) {
   const std::string kind = policy.at("policy");
   if (kind == "always") return true;
+  if (kind == "never") return false;
   if (kind == "module_wrap" || kind == "transformer") return recurse || is_any(module, policy.at("classes"));
   if (kind == "batch_norm") return recurse || is_batch_norm(module);
   if (kind == "size_based") {
     if (numel < policy.value("min_num_params", std::int64_t{100'000'000})) return false;
-    return recurse ? !is_a(module, "MultiheadAttention") : !is_a(module, "ModuleList") && !is_a(module, "ModuleDict");
+    static const Json leaves{"MultiheadAttention"}, lists{"ModuleList", "ModuleDict"};
+    return !is_any(module, recurse ? policy.value("force_leaf", leaves) : policy.value("exclude_wrap", lists));
   }
   if (kind == "or") {
     const Json& policies = policy.at("policies");

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
 from torch.distributed.fsdp import BackwardPrefetch, CPUOffload, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
 
 from fsdp_cts_sdk import Model
 from fsdp_cts_sdk.dtypes import optional_dtype, optional_dtype_name
@@ -33,14 +35,7 @@ def settings_to_arguments(settings: dict[str, Any]) -> dict[str, Any]:
 
 def apply_wrapper(model: Model, unit: dict[str, Any], groups: Groups) -> None:
     (path,) = unit["modules"]
-    arguments = _arguments(model, unit, groups)
-    if unit.get("sharding_strategy") in HYBRID:
-        arguments["device_mesh"] = groups.mesh(model.plan)
-    else:
-        arguments["process_group"] = groups.process_group(unit.get("process_group", "world"))
-    if unit.get("auto_wrap"):
-        arguments["auto_wrap_policy"] = make_policy(unit["auto_wrap"], settings_to_arguments)
-    wrapper = FullyShardedDataParallel(model.submodule(path), **arguments)
+    wrapper = _wrapped(model, model.submodule(path), unit, groups)
     if path == "":
         model.module = wrapper
     else:
@@ -48,9 +43,39 @@ def apply_wrapper(model: Model, unit: dict[str, Any], groups: Groups) -> None:
         setattr(model.submodule(parent), name, wrapper)
 
 
+def _wrapped(model: Model, module: nn.Module, unit: dict[str, Any], groups: Groups) -> nn.Module:
+    context = unit.get("enable_wrap")
+    if context is None:
+        return FullyShardedDataParallel(module, **_wrapper_arguments(model, unit, groups))
+    explicit = _asked_arguments(model, unit, groups)
+    if context == "outside":
+        return wrap(module, **explicit)
+    with enable_wrap(wrapper_cls=FullyShardedDataParallel, **_wrapper_arguments(model, context, groups)):
+        return wrap(module, **explicit)
+
+
+def _wrapper_arguments(model: Model, unit: dict[str, Any], groups: Groups) -> dict[str, Any]:
+    """Those of the constructor: what the unit asks for, and a group and a device where it names none."""
+    arguments = {**_device(unit, groups), **_asked_arguments(model, unit, groups)}
+    if not {"process_group", "device_mesh"} & set(arguments):
+        arguments["process_group"] = groups.process_group("world")
+    return arguments
+
+
+def _asked_arguments(model: Model, unit: dict[str, Any], groups: Groups) -> dict[str, Any]:
+    arguments = {**settings_to_arguments(unit), **_ignored(model, unit)}
+    if unit.get("sharding_strategy") in HYBRID:
+        arguments["device_mesh"] = groups.mesh(model.plan)
+    elif "process_group" in unit:
+        arguments["process_group"] = groups.process_group(unit["process_group"])
+    if unit.get("auto_wrap"):
+        arguments["auto_wrap_policy"] = make_policy(unit["auto_wrap"], settings_to_arguments)
+    return arguments
+
+
 def apply_composable(model: Model, unit: dict[str, Any], groups: Groups) -> None:
     (path,) = unit["modules"]
-    arguments = _composable_names(_arguments(model, unit, groups))
+    arguments = {**_device(unit, groups), **_composable_names(settings_to_arguments(unit)), **_ignored(model, unit)}
     if unit.get("sharding_strategy") in HYBRID:
         mesh = groups.mesh(model.plan)
         arguments["process_group"] = (mesh.get_group(1), mesh.get_group(0))
@@ -79,10 +104,15 @@ def unit_settings(state: Any) -> dict[str, Any]:
     }
 
 
-def _arguments(model: Model, unit: dict[str, Any], groups: Groups) -> dict[str, Any]:
-    arguments = settings_to_arguments(unit)
-    # Without it FSDP1 looks for an accelerator and refuses a machine that has none.
-    arguments["device_id"] = groups.device
+def _device(unit: dict[str, Any], groups: Groups) -> dict[str, Any]:
+    """On a CPU always: without it FSDP1 looks for an accelerator and refuses a machine that has none."""
+    if groups.device.type == "cpu" or unit.get("device_id") is not None:
+        return {"device_id": groups.device}
+    return {}
+
+
+def _ignored(model: Model, unit: dict[str, Any]) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
     if unit.get("ignored_modules"):
         arguments["ignored_modules"] = [model.submodule(path) for path in unit["ignored_modules"]]
     if unit.get("ignored_parameters"):

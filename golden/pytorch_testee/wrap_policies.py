@@ -25,10 +25,11 @@ def make_policy(auto_wrap: dict[str, Any], arguments: Arguments) -> Any:
     if kind == "transformer":
         return functools.partial(wrap.transformer_auto_wrap_policy, transformer_layer_cls=classes)
     if kind == "size_based":
-        numbers = {"min_num_params": auto_wrap["min_num_params"]} if "min_num_params" in auto_wrap else {}
-        return functools.partial(wrap.size_based_auto_wrap_policy, **numbers)
+        return functools.partial(wrap.size_based_auto_wrap_policy, **_size_based(auto_wrap))
     if kind == "always":
         return wrap.always_wrap_policy
+    if kind == "never":
+        return lambda *_, **__: False
     if kind == "batch_norm":
         return functools.partial(wrap._wrap_module_cls_individually, module_classes=[_BatchNorm])
     if kind == "custom":
@@ -36,6 +37,14 @@ def make_policy(auto_wrap: dict[str, Any], arguments: Arguments) -> Any:
     if kind == "or":
         return functools.partial(wrap._or_policy, policies=[make_policy(one, arguments) for one in auto_wrap["policies"]])
     raise Unsupported(f"no auto-wrap policy '{kind}'")
+
+
+def _size_based(auto_wrap: dict[str, Any]) -> dict[str, Any]:
+    arguments = {"min_num_params": auto_wrap["min_num_params"]} if "min_num_params" in auto_wrap else {}
+    for key in ("force_leaf", "exclude_wrap"):
+        if key in auto_wrap:
+            arguments[f"{key}_modules"] = {cls for label in auto_wrap[key] for cls in classes_labelled(label)}
+    return arguments
 
 
 def _rules(rules: list[dict[str, Any]], arguments: Arguments) -> Callable[[nn.Module], bool | dict[str, Any]]:

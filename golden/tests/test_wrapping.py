@@ -10,6 +10,7 @@ from testee_case import TesteeCase
 
 MODEL = sequential(linear(5, 5), linear(5, 5), sequential(linear(5, 5), linear(5, 5)))
 NORMS = sequential(linear(4, 4), {"type": "BatchNorm1d", "class": "BatchNorm1d", "features": 4}, linear(4, 4, label="Special"))
+LIST = {"type": "ModuleList", "class": "ModuleList", "children": [["0", linear(10, 10)]]}
 ATTENTION = sequential(linear(10, 10), {"type": "MultiheadAttention", "class": "MultiheadAttention", "dim": 100, "heads": 1})
 
 
@@ -31,6 +32,13 @@ class Policies(TesteeCase):
             (MODEL, size, ["", "2"]),
             (MODEL, {"policy": "module_wrap", "classes": ["Sequential"]}, ["", "2"]),
             (ATTENTION, size, ["", "0"]),
+            (ATTENTION, {**size, "force_leaf": []}, ["", "0", "1", "1.out_proj"]),
+            (MODEL, {**size, "exclude_wrap": ["Sequential"]}, [""]),
+            (sequential(LIST), size, ["", "0.0"]),
+            (sequential(LIST), {**size, "exclude_wrap": []}, ["", "0.0"]),
+            (sequential(LIST), {**size, "exclude_wrap": [], "force_leaf": ["ModuleList"]}, [""]),
+            (MODEL, {"policy": "never"}, [""]),
+            (NORMS, {"policy": "or", "policies": [{"policy": "never"}, {"policy": "batch_norm"}]}, ["", "1"]),
             (NORMS, {"policy": "batch_norm"}, ["", "1"]),
             (NORMS, {"policy": "transformer", "classes": ["Special"]}, ["", "2"]),
             (NORMS, {"policy": "or", "policies": [{"policy": "batch_norm"}, {"policy": "module_wrap", "classes": ["Special"]}]}, ["", "1", "2"]),
@@ -54,6 +62,21 @@ class Policies(TesteeCase):
             error = self.error(answer)
             self.assertEqual((error["type"], error["phase"]), ("ValueError", "construction"))
             self.assertRegex(error["message"], "FSDP auto wrapping requires modules to not already have FSDP applied but found 2.1 in\n")
+
+    def test_wrap_outside_of_a_context_leaves_the_module(self) -> None:
+        units = [{"modules": ["0"], "process_group": {"dummy": 2}, "enable_wrap": "outside"}, {"modules": [""], "process_group": {"dummy": 2}}]
+        self.assertEqual(list(self.tree(units)), [""])
+
+    def test_wrap_takes_the_settings_of_its_context_and_its_own_before_them(self) -> None:
+        context = {"process_group": {"dummy": 2}, "sharding_strategy": "SHARD_GRAD_OP", "auto_wrap": {"policy": "always"}, "ignored_modules": ["2.0"]}
+        found = self.tree([{"modules": ["2"], "process_group": {"dummy": 4}, "enable_wrap": context}])
+        self.assertEqual(list(found), ["2", "2.1"])
+        self.assertEqual({(unit["world_size"], unit["sharding_strategy"]) for unit in found.values()}, {(4, "SHARD_GRAD_OP")})
+
+    def tree(self, units: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        program = [step("build", model="model"), step("shard", model="model"), observe("units")]
+        answers = self.act(MODEL, {"api": "fsdp", "units": units}, program, values(MODEL))
+        return {u["module"]: u["settings"] for u in answers[0].entry("units")["units"]}
 
 
 if __name__ == "__main__":

@@ -60,6 +60,26 @@ TEST_F(WrapPolicy, SizeBasedLeavesListsAndAttentionAlone) {
   EXPECT_THAT(wrapped(size_based(40)), ElementsAre("0.0"));
 }
 
+TEST_F(WrapPolicy, SizeBasedTakesOtherLeavesAndOtherLists) {
+  Json list = sequential({linear(10, 10)});
+  list["type"] = list["class"] = "ModuleList";
+  build(sequential({list, {{"type", "MultiheadAttention"}, {"class", "MultiheadAttention"}, {"dim", 100}, {"heads", 1}}}));
+  Json policy = size_based(40);
+  policy["force_leaf"] = Json::array();
+  EXPECT_THAT(wrapped(policy), ElementsAre("0.0", "1.out_proj", "1"));
+  policy["force_leaf"] = {"ModuleList"};
+  EXPECT_THAT(wrapped(policy), ElementsAre("1.out_proj", "1"));
+  policy["exclude_wrap"] = {"Linear"};
+  EXPECT_THAT(wrapped(policy), ElementsAre("1"));
+}
+
+TEST_F(WrapPolicy, NeverLeavesTheDecisionToTheOthers) {
+  build(nested());
+  const Json never = {{"policy", "never"}};
+  EXPECT_THAT(wrapped(never), ElementsAre());
+  EXPECT_THAT(wrapped({{"policy", "or"}, {"policies", Json::array({never, {{"policy", "transformer"}, {"classes", {"Sequential"}}}})}}), ElementsAre("2"));
+}
+
 TEST_F(WrapPolicy, ClassesAreNominalOrTheTypeBelow) {
   Json special = linear(5, 5);
   special["class"] = "Special";
@@ -123,6 +143,34 @@ TEST_F(WrapPolicy, MixedFrozenAndTrainableMembers) {
     EXPECT_EQ(error.what(), "0 has both parameters with requires_grad=True and False. FSDP does not support wrapping such modules when use_orig_params=False. " + lists);
   }
   EXPECT_TRUE(frozen_mixes(*model, {&model->child("0")}, {model->child("0.0").parameter("weight").unsafeGetTensorImpl()}, false).empty());
+}
+
+std::vector<Json> units_of(const Json& units) {
+  CaseInMemory c;
+  c.model(nested()).plan({{"api", "fsdp"}, {"units", units}});
+  for (const char* path : {"0", "1", "2.0", "2.1"}) {
+    c.parameter(std::string(path) + ".weight", at::zeros({5, 5})).parameter(std::string(path) + ".bias", at::zeros({5}));
+  }
+  c.steps({step("build"), step("shard"), observe({"units"})});
+  return Simulated(c).entry("units").at("units");
+}
+
+TEST(WrapCall, OutsideOfAContextItMakesNoUnit) {
+  const std::vector<Json> units = units_of({{{"modules", {"0"}}, {"enable_wrap", "outside"}}, {{"modules", {""}}}});
+  ASSERT_EQ(units.size(), 1u);
+  EXPECT_EQ(units[0]["module"], "");
+}
+
+TEST(WrapCall, ItsOwnArgumentsComeBeforeThoseOfTheContext) {
+  const Json context = {{"process_group", {{"dummy", 2}}}, {"sharding_strategy", "SHARD_GRAD_OP"}, {"auto_wrap", {{"policy", "always"}}}, {"ignored_modules", {"2.0"}}};
+  const std::vector<Json> units = units_of(Json::array({{{"modules", {"2"}}, {"process_group", {{"dummy", 4}}}, {"enable_wrap", context}}}));
+  ASSERT_EQ(units.size(), 2u);
+  EXPECT_EQ(units[0]["module"], "2");
+  EXPECT_EQ(units[1]["module"], "2.1");
+  for (const Json& unit : units) {
+    EXPECT_EQ(unit["settings"]["world_size"], 4);
+    EXPECT_EQ(unit["settings"]["sharding_strategy"], "SHARD_GRAD_OP");
+  }
 }
 
 }  // namespace
