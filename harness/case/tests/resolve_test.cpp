@@ -277,7 +277,7 @@ TEST(Message, HoldsNoExpectationAndNoAxis) {
   const Json message = case_message(first_case(sound_scenario));
   std::vector<std::string> keys;
   for (const auto& [key, value] : message.items()) keys.push_back(key);
-  EXPECT_THAT(keys, ElementsAre("type", "id", "world", "switches", "models", "plans", "program"));
+  EXPECT_THAT(keys, ElementsAre("type", "id", "world", "requires", "switches", "models", "plans", "program"));
   EXPECT_EQ(message.dump().find("${"), std::string::npos);
 }
 
