@@ -1,4 +1,4 @@
-"""A golden store as it lies on disk: index/<scenario>.json, blobs/<2 hex>/<sha256>.safetensors, MANIFEST.json."""
+"""A golden store as it lies on disk: index/<scenario>.json, blobs/<2 hex>/<sha256>.{safetensors,json}, MANIFEST.json."""
 
 from __future__ import annotations
 
@@ -46,9 +46,16 @@ class Store:
         file = self.root / "MANIFEST.json"
         return json.loads(file.read_text()) if file.exists() else {}
 
+    def _blob(self, case: str, part: str) -> bytes:
+        name: str = self.cases[case][part]["file"]
+        return (self.root / "blobs" / name[:2] / name).read_bytes()
+
+    def directory(self, case: str) -> dict[str, Any]:
+        """Facts, and which tensors are absent."""
+        return json.loads(self._blob(case, "directory"))
+
     def tensors(self, case: str) -> dict[str, Tensor]:
-        sha = self.cases[case]["blob"]
-        bytes_ = (self.root / "blobs" / sha[:2] / f"{sha}.safetensors").read_bytes()
+        bytes_ = self._blob(case, "tensors")
         (length,) = struct.unpack_from("<Q", bytes_)
         header = json.loads(bytes_[8 : 8 + length])
         header.pop("__metadata__", None)
@@ -72,8 +79,8 @@ def compare(stored: Store, fresh: Store, case: str, bitwise: bool) -> Drift | No
     if before["fingerprint"] != now["fingerprint"]:
         return Drift(case, "has changed since it was recorded (models, plans, program or data); record it again")
     if before["directory"] != now["directory"]:
-        return Drift(case, "facts or absent gradients differ: " + _first_difference(before["directory"], now["directory"]))
-    if before["blob"] == now["blob"]:
+        return Drift(case, "facts or absent gradients differ: " + _first_difference(stored.directory(case), fresh.directory(case)))
+    if before["tensors"] == now["tensors"]:
         return None
     old, new = stored.tensors(case), fresh.tensors(case)
     if old.keys() != new.keys():

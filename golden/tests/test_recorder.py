@@ -18,13 +18,22 @@ GOLDEN = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {"torch": "2.11.0", "torch_git": "70d99e9", "cpu_capability": "AVX2", "threads": "1"}
 
 
-def make_store(root: Path, values: dict[str, torch.Tensor], **environment: str) -> None:
-    (root / "blobs").mkdir(parents=True)
-    write_tensors(root / "blob", values)
-    sha = hashlib.sha256((root / "blob").read_bytes()).hexdigest()
-    (root / "blobs" / sha[:2]).mkdir()
-    (root / "blob").rename(root / "blobs" / sha[:2] / f"{sha}.safetensors")
-    entry = {"fingerprint": "f", "blob": sha, "directory": {"none": [], "facts": [{"step": 1, "value": {"recorded": "float16"}}]}}
+def add_blob(root: Path, content: bytes, extension: str) -> dict[str, str | int]:
+    name = hashlib.sha256(content).hexdigest() + extension
+    (root / "blobs" / name[:2]).mkdir(parents=True, exist_ok=True)
+    (root / "blobs" / name[:2] / name).write_bytes(content)
+    return {"file": name, "bytes": len(content)}
+
+
+def make_store(root: Path, values: dict[str, torch.Tensor], recorded: str = "float16", **environment: str) -> None:
+    root.mkdir(parents=True)
+    write_tensors(root / "tensors", values)
+    facts = {"none": [], "facts": [{"step": 1, "value": {"recorded": recorded}}]}
+    entry = {
+        "fingerprint": "f",
+        "tensors": add_blob(root, (root / "tensors").read_bytes(), ".safetensors"),
+        "directory": add_blob(root, json.dumps(facts).encode(), ".json"),
+    }
     index = root / "index" / "SEED" / "Class" / "method.json"
     index.parent.mkdir(parents=True)
     index.write_text(json.dumps({"scenario": "SEED/Class/method", "cases": {"SEED/Class/method[world=2]": entry}}))
@@ -87,11 +96,11 @@ class Scripts(unittest.TestCase):
         self.assertEqual(self.compare(torch.ones(2), torch.ones(2) + 1e-3, cpu_capability="AVX512")[0], 1)
 
     def test_changed_facts_and_cases_are_drift(self) -> None:
-        make_store(self.store, {}), make_store(self.fresh, {})
+        make_store(self.store, {}), make_store(self.fresh, {}, recorded="float32")
+        self.assertRegex(self.script("check")[1], '/facts/0/value/recorded: stored "float16", now "float32"')
+        shutil.rmtree(self.fresh), make_store(self.fresh, {})
         index = self.fresh / "index/SEED/Class/method.json"
         original = index.read_text()
-        index.write_text(original.replace("float16", "float32"))
-        self.assertRegex(self.script("check")[1], '/facts/0/value/recorded: stored "float16", now "float32"')
         index.write_text(original.replace('"f"', '"g"'))
         self.assertRegex(self.script("check")[1], "has changed since it was recorded")
         index.write_text(original.replace("world=2", "world=4"))

@@ -20,11 +20,11 @@ void add_explain(CLI::App& app, Shared& shared) {
       "'F2MP/TestFullyShardMixedPrecisionTraining/test_compute_dtype[reshard_after_forward=2,world=4]'");
   command->callback([filters, &shared] {
     const auto selected = select(find_suite(shared.root), *filters);
-    std::cout << explain_case(selected.cases.front());
-    if (selected.cases.size() == 1) return;
+    std::cout << explain_case(selected.front());
+    if (selected.size() == 1) return;
     std::cout << "\nOther cases that match:\n";
-    for (std::size_t i = 1; i < selected.cases.size(); ++i)
-      std::cout << "  " << quoted(selected.cases[i].id) << "\n";
+    for (std::size_t i = 1; i < selected.size(); ++i)
+      std::cout << "  " << quoted(selected[i].id) << "\n";
   });
 }
 

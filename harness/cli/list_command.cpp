@@ -45,7 +45,7 @@ void add_list(CLI::App& app, Shared& shared) {
       "select(.runnable)] | length'");
   command->callback([options, &shared] {
     const auto selected = select(find_suite(shared.root), options->filters);
-    const auto rows = list_cases(selected.cases, this_machine());
+    const auto rows = list_cases(selected, this_machine());
     if (options->json) {
       std::cout << listing_json(rows).dump(1) << "\n";
     } else {

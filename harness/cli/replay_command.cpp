@@ -38,10 +38,10 @@ void add_replay(CLI::App& app, Shared& shared) {
       run.testee = head.testee;
       if (testee->count() > 0) run.testee.spec = chosen;
     }
-    const Selected selected = select(suite, {id});
-    if (selected.cases.size() != 1)
-      throw UsageError(fmt::format("'{}' names {} cases; replay runs one", id, selected.cases.size()));
-    if (!recorded_fingerprint.empty() && recorded_fingerprint != fingerprint(selected.cases.front())) {
+    const std::vector<Case> selected = select(suite, {id});
+    if (selected.size() != 1)
+      throw UsageError(fmt::format("'{}' names {} cases; replay runs one", id, selected.size()));
+    if (!recorded_fingerprint.empty() && recorded_fingerprint != fingerprint(selected.front())) {
       std::cout
           << "note: the scenario has changed since the bundle was written; the case runs as it is now\n";
     }

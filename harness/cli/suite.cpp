@@ -51,29 +51,29 @@ std::string suite_version() {
   return FSDP_CTS_VERSION;
 }
 
-Selected select(const Suite& suite, const std::vector<std::string>& filters) {
-  std::vector<Case> all = load_cases(suite.conformance());
+std::vector<Case> select(const Suite& suite, const std::vector<std::string>& filters) {
   FilterResult result;
   try {
-    result = select_cases(all, filters);
+    result = load_selected_cases(suite.conformance(), filters);
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }
+  if (result.unmatched.empty() && !result.cases.empty()) return std::move(result.cases);
+  // A term may match, only not together with the others.
+  const std::vector<Case> all = load_cases(suite.conformance());
+  result = select_cases(all, filters);
+  if (result.unmatched.empty() && !result.cases.empty()) return std::move(result.cases);
   std::string hint;
   for (const std::string& term : result.unmatched) {
     const std::string close = nearest(all, term);
     hint += fmt::format("\n  '{}' matches no case{}", term,
                         close.empty() ? "" : fmt::format("; did you mean '{}'?", close));
   }
-  if (hint.empty() && result.cases.empty())
-    hint = "\n  each filter matches something, but no case matches all of them";
-  if (!hint.empty()) {
-    throw UsageError(
-        fmt::format("no case is selected{}\n  see `fsdp-cts list` for all {} cases; a FILTER is a glob over "
-                    "ids, or seed:F2MP, lane:exact, world:2, label:gpu",
-                    hint, all.size()));
-  }
-  return {std::move(result.cases), std::move(all)};
+  if (hint.empty()) hint = "\n  each filter matches something, but no case matches all of them";
+  throw UsageError(
+      fmt::format("no case is selected{}\n  see `fsdp-cts list` for all {} cases; a FILTER is a glob over "
+                  "ids, or seed:F2MP, lane:exact, world:2, label:gpu",
+                  hint, all.size()));
 }
 
 }  // namespace fsdp_cts::cli

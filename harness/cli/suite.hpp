@@ -29,11 +29,9 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The cases the filters select, in file order. Throws UsageError with a hint when they select none.
-struct Selected {
-  std::vector<Case> cases;
-  std::vector<Case> suite;  // all there are
-};
-Selected select(const Suite& suite, const std::vector<std::string>& filters);
+// The cases the filters select, in file order; all of them without a filter. Of files that no filter selects
+// only the form is checked, so a single case starts at once however large the suite is. Throws UsageError
+// with a hint when nothing is selected.
+std::vector<Case> select(const Suite& suite, const std::vector<std::string>& filters);
 
 }  // namespace fsdp_cts::cli

@@ -46,8 +46,30 @@ std::string record_command(const Case& a_case) {
 fs::path GoldenStore::index_file(const std::string& scenario) const {
   return root_ / "index" / (scenario + ".json");
 }
-fs::path GoldenStore::blob_file(const std::string& sha) const {
-  return root_ / "blobs" / sha.substr(0, 2) / (sha + ".safetensors");
+fs::path GoldenStore::blob_file(const Json& blob) const {
+  const auto name = blob.at("file").get<std::string>();
+  return root_ / "blobs" / name.substr(0, 2) / name;
+}
+
+std::string GoldenStore::read_blob(const Json& blob) const {
+  const fs::path file = blob_file(blob);
+  if (!fs::exists(file)) throw Unusable{"golden_missing", file.string() + " is not there"};
+  std::string bytes = read_all(file);
+  const auto due = blob.at("bytes").get<std::size_t>();
+  if (bytes.size() < due) {
+    throw Unusable{"golden_truncated",
+                   fmt::format("{} has {} of {} bytes", file.string(), bytes.size(), due)};
+  }
+  if (sha256(bytes) != file.stem())
+    throw Unusable{"golden_altered", file.string() + " has other content than was recorded"};
+  return bytes;
+}
+
+Json GoldenStore::write_blob(const std::string& bytes, const std::string& extension) {
+  const Json blob{{"file", sha256(bytes) + extension}, {"bytes", bytes.size()}};
+  const fs::path file = blob_file(blob);
+  if (!fs::exists(file) || fs::file_size(file) != bytes.size()) write_renamed(file, bytes);
+  return blob;
 }
 
 const Json& GoldenStore::index(const std::string& scenario) {
@@ -83,17 +105,9 @@ OwnedTruth GoldenStore::load(const Case& a_case) {
                      "the recording is of another version of this case: models, plan, program or data have "
                      "changed since"};
     }
-    const std::string sha = entry.at("blob").get<std::string>();
-    const fs::path file = blob_file(sha);
-    if (!fs::exists(file)) throw Unusable{"golden_missing", file.string() + " is not there"};
-    const std::string bytes = read_all(file);
-    const auto due = entry.at("bytes").get<std::size_t>();
-    if (bytes.size() < due)
-      throw Unusable{"golden_truncated",
-                     fmt::format("{} has {} of {} bytes", file.string(), bytes.size(), due)};
-    if (sha256(bytes) != sha)
-      throw Unusable{"golden_altered", file.string() + " has other content than was recorded"};
-    truth.evidence = from_recording({parse_safetensors(bytes, file.string()), entry.at("directory")});
+    const std::string tensors = read_blob(entry.at("tensors"));
+    truth.evidence = from_recording({parse_safetensors(tensors, blob_file(entry.at("tensors")).string()),
+                                     Json::parse(read_blob(entry.at("directory")))});
     truth.reduction_order = entry.value("reduction_order", "unspecified");
   } catch (const Unusable& problem) {
     truth.problem = Finding{VerdictKind::setup_error, problem.code,
@@ -108,11 +122,9 @@ OwnedTruth GoldenStore::load(const Case& a_case) {
 
 void GoldenStore::save(const Case& a_case, const Evidence& evidence, const std::string& reduction_order) {
   const Recording recording = to_recording(evidence, a_case.world);
-  const std::string bytes = serialize_safetensors(recording.tensors);
-  const std::string sha = sha256(bytes);
   std::lock_guard lock(mutex_);
-  if (!fs::exists(blob_file(sha)) || fs::file_size(blob_file(sha)) != bytes.size())
-    write_renamed(blob_file(sha), bytes);
+  const Json tensors = write_blob(serialize_safetensors(recording.tensors), ".safetensors");
+  const Json directory = write_blob(recording.directory.dump(), ".json");
   Json of_scenario;
   try {
     of_scenario = index(a_case.scenario);
@@ -121,33 +133,46 @@ void GoldenStore::save(const Case& a_case, const Evidence& evidence, const std::
   }
   of_scenario["scenario"] = a_case.scenario;
   of_scenario["cases"][a_case.id] = {{"fingerprint", fingerprint(a_case)},
-                                     {"blob", sha},
-                                     {"bytes", bytes.size()},
+                                     {"world", a_case.world},
                                      {"reduction_order", reduction_order},
-                                     {"directory", recording.directory}};
+                                     {"tensors", tensors},
+                                     {"directory", directory}};
   write_renamed(index_file(a_case.scenario), of_scenario.dump(1) + "\n");
   indexes_[a_case.scenario] = std::move(of_scenario);
 }
 
-int GoldenStore::prune() {
-  std::lock_guard lock(mutex_);
-  std::set<std::string> named;
-  if (!fs::exists(root_ / "index") || !fs::exists(root_ / "blobs")) return 0;
+std::vector<Json> GoldenStore::entries() const {
+  std::vector<Json> found;
+  if (!fs::exists(root_ / "index")) return found;
   for (const auto& file : fs::recursive_directory_iterator(root_ / "index")) {
     if (file.path().extension() != ".json") continue;
     const Json of_scenario = Json::parse(read_all(file.path()));
-    for (const auto& [id, entry] : of_scenario.at("cases").items())
-      named.insert(entry.at("blob").get<std::string>());
+    for (const auto& [id, entry] : of_scenario.at("cases").items()) found.push_back(entry);
   }
+  return found;
+}
+
+int GoldenStore::prune() {
+  std::lock_guard lock(mutex_);
+  std::set<fs::path> named;
+  for (const Json& entry : entries()) {
+    named.insert(blob_file(entry.at("tensors")));
+    named.insert(blob_file(entry.at("directory")));
+  }
+  if (named.empty()) return 0;
   int removed = 0;
   for (const auto& file : fs::recursive_directory_iterator(root_ / "blobs")) {
-    if (file.is_regular_file() && !named.count(file.path().stem().string()))
-      removed += fs::remove(file.path());
+    if (file.is_regular_file() && !named.count(file.path())) removed += fs::remove(file.path());
   }
   return removed;
 }
 
-void GoldenStore::write_manifest(const Json& manifest) {
+void GoldenStore::write_manifest(Json manifest) {
+  std::set<int> worlds;
+  const std::vector<Json> recorded = entries();
+  for (const Json& entry : recorded) worlds.insert(entry.at("world").get<int>());
+  manifest["worlds"] = worlds;
+  manifest["cases"] = recorded.size();
   write_renamed(root_ / "MANIFEST.json", manifest.dump(2) + "\n");
 }
 

@@ -1,11 +1,13 @@
-// The committed recordings of PyTorch: index/<scenario>.json per scenario, blobs/<2 hex>/<sha256>.safetensors
-// by content, MANIFEST.json beside them saying what recorded them.
+// The committed recordings of PyTorch: index/<scenario>.json per scenario; blobs/<2 hex>/<sha256>.safetensors
+// (values) and .json (facts) by content, so that cases which agree share them; MANIFEST.json saying what
+// recorded them.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "harness/judge/truths.hpp"
 
@@ -27,14 +29,19 @@ class GoldenStore {
   void save(const Case& a_case, const Evidence& evidence, const std::string& reduction_order);
   // Removes blobs that no index names any more; returns how many.
   int prune();
-  // {implementation, environment, backend, device, worlds, cases, harness, command}
-  void write_manifest(const Json& manifest);
+  // Given {implementation, environment, backend, device, harness, command}; adds the worlds and the number of
+  // cases of the whole store, however few were recorded now.
+  void write_manifest(Json manifest);
 
   const std::filesystem::path& root() const { return root_; }
 
  private:
   std::filesystem::path index_file(const std::string& scenario) const;
-  std::filesystem::path blob_file(const std::string& sha) const;
+  // A blob is named by {file: "<sha256>.<extension>", bytes}.
+  std::filesystem::path blob_file(const Json& blob) const;
+  std::string read_blob(const Json& blob) const;
+  Json write_blob(const std::string& bytes, const std::string& extension);
+  std::vector<Json> entries() const;  // of all scenarios
   const Json& index(const std::string& scenario);
 
   std::filesystem::path root_;

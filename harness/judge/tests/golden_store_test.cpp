@@ -34,9 +34,9 @@ class GoldenStoreTest : public ::testing::Test {
         << truth.problem->summary;
     return truth.problem->code;
   }
-  fs::path blob() const {
+  fs::path blob(const std::string& extension) const {
     for (const auto& file : fs::recursive_directory_iterator(root_ / "blobs")) {
-      if (file.is_regular_file()) return file.path();
+      if (file.path().extension() == extension) return file.path();
     }
     return {};
   }
@@ -61,8 +61,11 @@ TEST_F(GoldenStoreTest, GivesBackWhatWasRecorded) {
       VerdictKind::pass);
 }
 
-TEST_F(GoldenStoreTest, MissingIndexEntryOrBlob) {
-  fs::remove(blob());
+class EachBlob : public GoldenStoreTest, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(GoldenStore, EachBlob, testing::Values(".safetensors", ".json"));
+
+TEST_P(EachBlob, MissingIndexEntryOrBlob) {
+  fs::remove(blob(GetParam()));
   EXPECT_EQ(problem(), "golden_missing");
   made_.a_case.id = "T/Class/test[other=1,world=2]";
   EXPECT_EQ(problem(), "golden_missing");
@@ -70,14 +73,14 @@ TEST_F(GoldenStoreTest, MissingIndexEntryOrBlob) {
   EXPECT_EQ(problem(), "golden_missing");
 }
 
-TEST_F(GoldenStoreTest, Truncated) {
-  fs::resize_file(blob(), fs::file_size(blob()) - 1);
+TEST_P(EachBlob, Truncated) {
+  fs::resize_file(blob(GetParam()), fs::file_size(blob(GetParam())) - 1);
   EXPECT_EQ(problem(), "golden_truncated");
 }
 
-TEST_F(GoldenStoreTest, Altered) {
-  const auto size = fs::file_size(blob());
-  std::fstream stream(blob(), std::ios::in | std::ios::out | std::ios::binary);
+TEST_P(EachBlob, Altered) {
+  const auto size = fs::file_size(blob(GetParam()));
+  std::fstream stream(blob(GetParam()), std::ios::in | std::ios::out | std::ios::binary);
   stream.seekp(static_cast<std::streamoff>(size - 1));
   stream.put('\x7f');
   stream.close();
@@ -105,15 +108,26 @@ TEST_F(GoldenStoreTest, EqualContentIsStoredOnceAndUnnamedBlobsGo) {
       count += file.is_regular_file();
     return count;
   };
-  EXPECT_EQ(blobs(), 1);
+  EXPECT_EQ(blobs(), 2);
   Evidence other = made_.golden.evidence;
   set_element(other.values.begin()->second.tensor, 0, 5);
   store.save(made_.a_case, other, "ring");
   store.save(twin, other, "ring");
-  EXPECT_EQ(blobs(), 2);
+  EXPECT_EQ(blobs(), 3) << "the facts are still the same";
   EXPECT_EQ(store.prune(), 1);
-  EXPECT_EQ(blobs(), 1);
+  EXPECT_EQ(blobs(), 2);
   EXPECT_FALSE(store.load(twin).problem);
+}
+
+TEST_F(GoldenStoreTest, TheManifestCountsTheWholeStore) {
+  GoldenStore store(root_);
+  Case larger = made_.a_case;
+  larger.world = 4;
+  larger.id = "T/Class/test[world=4]";
+  store.save(larger, made_.golden.evidence, "ring");
+  store.write_manifest({{"backend", "gloo"}});
+  std::ifstream stream(root_ / "MANIFEST.json");
+  EXPECT_EQ(Json::parse(stream), (Json{{"backend", "gloo"}, {"worlds", {2, 4}}, {"cases", 2}}));
 }
 
 TEST(Recording, WhatAllRanksAgreeOnIsKeptOnce) {

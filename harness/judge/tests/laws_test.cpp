@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
+#include "harness/case/expectations.hpp"
 #include "harness/judge/expectations/kinds.hpp"
 #include "harness/judge/program_map.hpp"
 #include "harness/judge/tests/hand_made.hpp"
@@ -97,7 +99,16 @@ TEST(SomethingIsSharded, AReplicaIsNotFsdp) {
     }
   }
   spoiled(made, "not_sharded");
-  made.a_case.plans["model"]["units"][0]["sharding_strategy"] = "NO_SHARD";
+  Json& unit = made.a_case.plans["model"]["units"][0];
+  // Through `wrap()`: the settings of the context, unless the unit has its own; outside of any there is no unit.
+  unit["enable_wrap"] = {{"sharding_strategy", "NO_SHARD"}};
+  EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
+  unit["sharding_strategy"] = "FULL_SHARD";
+  spoiled(made, "not_sharded");
+  unit["enable_wrap"] = "outside";
+  EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
+  unit.erase("enable_wrap");
+  unit["sharding_strategy"] = "NO_SHARD";
   EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
 }
 
@@ -318,7 +329,10 @@ TEST(Minimum, NothingExpectedIsNothingProved) {
 }
 
 TEST(Kinds, EveryKindOfTheLanguageIsThere) {
-  EXPECT_EQ(expectation_kinds().size(), 18u);
+  std::set<std::string> of_language, judged;
+  for (const ExpectationKind& kind : expectation_kinds_of_language()) of_language.insert(kind.name);
+  for (const auto& [name, check] : expectation_kinds()) judged.insert(name);
+  EXPECT_EQ(judged, of_language);
 }
 
 }  // namespace
