@@ -64,6 +64,7 @@ class ProgramCheck {
     if (verb == "mutate") mutate(step);
     if (verb == "state_dict") state_dicts_.insert(step["as"].get<std::string>());
     if (verb == "load_state_dict") known("state dict", step["from"], state_dicts_);
+    if (verb == "foreach_mul") foreach_mul(step);
     if (verb == "clip_grad_norm") registers_.insert(step["into"].get<std::string>());
     if (verb == "observe") observe(step);
     if (step.contains("module")) module(step, step["module"]);
@@ -92,6 +93,11 @@ class ProgramCheck {
   void loss(const Json& step) {
     for (const Json& name : step["of"]) known("register", name, registers_);
     if (step.contains("with")) known("input", step["with"], inputs_);
+    registers_.insert(step["into"].get<std::string>());
+  }
+
+  void foreach_mul(const Json& step) {
+    for (const Json& name : step["of"]) known("input", name, inputs_);
     registers_.insert(step["into"].get<std::string>());
   }
 
@@ -138,6 +144,7 @@ std::vector<std::string> observations_needed(const std::string& kind, const Json
                                                            {"counters", "counters"},
                                                            {"training_state", "training_state"},
                                                            {"devices", "devices"},
+                                                           {"requires_grad", "parameters"},
                                                            {"gradient_none", "gradients"}};
   const auto found = fixed.find(kind);
   return found == fixed.end() ? std::vector<std::string>{} : std::vector<std::string>{found->second};
@@ -154,7 +161,7 @@ void check_expectation(const Json& expectation, const Case& a_case, const Progra
   if (expectation.contains("label")) known("label", expectation["label"], seen.labels);
   if (!arguments.is_object()) return;
   if (kind == "error" || kind == "no_error") known("attempt", arguments["attempt"], seen.attempts);
-  if (kind == "differ" && arguments.contains("labels"))
+  if (arguments.contains("labels"))
     for (const Json& label : arguments["labels"]) known("label", label, seen.labels);
   if (arguments.contains("between"))
     for (const Json& model : arguments["between"]) known("model", model, keys_of(a_case.models));

@@ -49,8 +49,8 @@ std::vector<ExpectationKind> make_kinds() {
        "{what} equal to the {to}, tolerance {tolerance}"},
       {"match",
        "",
-       {what, {"between", pair, true}, {"tolerance", tolerance, false, "exact"}},
-       "{what} equal between the instances {between}, tolerance {tolerance}"},
+       {what, {"labels", pair}, {"between", pair}, {"tolerance", tolerance, false, "exact"}},
+       "{what} equal on both sides, tolerance {tolerance}"},
       {"differ", "", {what, {"labels", pair}, {"between", pair}, {"only", pattern}}, "{what} not equal"},
       {"dtype",
        "",
@@ -118,6 +118,10 @@ std::vector<ExpectationKind> make_kinds() {
        "match",
        {{"match", pattern}, {"is", rules::boolean, false, true}, {"at_least", rules::positive, false, 1}},
        "gradients are absent: {is}, for at least {at_least} parameters"},
+      {"requires_grad",
+       "",
+       {{"match", pattern}, {"is", rules::boolean, true}, {"at_least", rules::positive, false, 1}},
+       "parameters require gradients: {is}, for at least {at_least} shares over all ranks"},
       {"finite", "what", {what}, "{what} hold no NaN and no infinity"},
   };
 }

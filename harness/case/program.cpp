@@ -154,7 +154,7 @@ class Unroller {
   void finish_arguments(const Verb& verb, DataTree& arguments) {
     fill_defaults(arguments, verb.arguments);
     if (verb.name == "forward") as_list(arguments, "input");
-    if (verb.name == "loss") as_list(arguments, "of");
+    if (verb.name == "loss" || verb.name == "foreach_mul") as_list(arguments, "of");
     if (verb.name == "observe") as_list(arguments, "what");
     if (verb.name == "zero_grad" && !arguments.find("optimizer") && !arguments.find("model"))
       arguments.set("optimizer", tree_of("optimizer", arguments.place));

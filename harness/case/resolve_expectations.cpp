@@ -57,8 +57,8 @@ void check_meaning(const ExpectationKind& kind, const DataTree& arguments, Mista
   const auto has = [&](std::string_view key) { return arguments.find(key) != nullptr; };
   if (kind.name == "collectives" && has("count") == has("at_least"))
     mistakes.add(arguments.place, "collectives needs one of 'count' and 'at_least'");
-  if (kind.name == "differ" && has("labels") == has("between"))
-    mistakes.add(arguments.place, "differ needs one of 'labels' and 'between'");
+  if ((kind.name == "differ" || kind.name == "match") && has("labels") == has("between"))
+    mistakes.add(arguments.place, kind.name + " needs one of 'labels' and 'between'");
   if (kind.name == "layout" && !has("kind") && !has("pieces"))
     mistakes.add(arguments.place, "layout needs 'kind' or 'pieces'");
 }

@@ -140,10 +140,10 @@ class TesteeAssembly {
     if (item.held.sharded) {
       Place unranked = place;
       unranked.rank.reset();
-      sharded_[unranked].push_back({item.held, item.requires_grad, copies(item)});
+      sharded_[unranked].push_back({item.held, copies(item)});
       return;
     }
-    Value value{{}, item.held.none, false, item.requires_grad};
+    Value value{{}, item.held.none, false, item.held.requires_grad};
     if (!item.held.none) {
       Whole whole(item.held.dtype, item.held.global_shape);
       if (!put(whole, place, item.held, copies(item)) ||
@@ -156,7 +156,6 @@ class TesteeAssembly {
 
   struct ShardOfRank {
     Held held;
-    std::optional<bool> requires_grad;
     std::vector<HostTensor> tensors;
   };
   static std::vector<HostTensor> copies(const ItemRead& item) {
@@ -266,7 +265,7 @@ class TesteeAssembly {
       if (members.empty()) continue;
       Place of_group = place;
       if (!groups.replicas && groups.groups.size() > 1) of_group.rank = group.front();
-      Value value{{}, true, true, members.front()->requires_grad};
+      Value value{{}, true, true, members.front()->held.requires_grad};
       auto present = std::find_if(members.begin(), members.end(),
                                   [](const ShardOfRank* shard) { return !shard->held.none; });
       if (present != members.end()) {
@@ -318,7 +317,7 @@ Evidence assemble_oracle(const ProgramMap& program, const CaseRun& run, std::vec
   sink.on_fact = [&](const Place& place, const Json& entry) { evidence.facts[place] = entry; };
   sink.on_finding = [&](Finding finding) { findings.push_back(std::move(finding)); };
   sink.on_item = [&](const ItemRead& item) {
-    Value value{{}, item.held.none, false, item.requires_grad};
+    Value value{{}, item.held.none, false, item.held.requires_grad};
     if (!item.held.none) {
       if (item.held.pieces.size() != 1 || item.held.pieces[0].length != numel_of(item.held.global_shape)) {
         findings.push_back(finding_at(

@@ -37,7 +37,7 @@ ItemRead read_item(const Observation& observation, const Json& item, const Place
   read.held.none = item.value("none", false);
   read.held.sharded = item.value("sharded", false);
   if (auto it = item.find("requires_grad"); it != item.end() && it->is_boolean())
-    read.requires_grad = it->get<bool>();
+    read.held.requires_grad = it->get<bool>();
   if (read.held.none && !item.contains("dtype")) return read;
   read.held.dtype = dtype_from_name(item.at("dtype").get<std::string>());
   if (!item.contains("pieces")) return read;

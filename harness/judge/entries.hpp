@@ -13,7 +13,6 @@ namespace fsdp_cts {
 // One item of a tensor list as it came, with the bytes of its pieces.
 struct ItemRead {
   Held held;
-  std::optional<bool> requires_grad;
   std::vector<const HostTensor*> tensors;  // one per piece; may be longer than the piece by its padding
 };
 

@@ -44,6 +44,7 @@ struct Held {
   std::vector<Piece> pieces;
   bool sharded = false;
   bool none = false;
+  std::optional<bool> requires_grad;
   std::int64_t elements() const;  // without padding
 };
 

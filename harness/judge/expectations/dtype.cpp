@@ -1,6 +1,7 @@
 // dtype: everything selected has this dtype on every rank, and at least so many tensors carry it.
 // finite: no NaN and no infinity in what is selected.
 // gradient_none: gradients are absent, or present, where they must be.
+// requires_grad: every rank's share of a parameter, an empty one too, says whether it is trained.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -105,6 +106,38 @@ void check_gradient_none(const Json& arguments, const Selection& selection, cons
     return nothing_observed(outcome, "gradients that match " + arguments.value("match", std::string(".*")));
   Finding finding{VerdictKind::fail, "too_few",
                   fmt::format("{} gradients are {}, at least {} must be", seen, word(wanted), at_least)};
+  finding.divergence = {{"actual", seen}, {"expected", at_least}};
+  outcome.findings.push_back(std::move(finding));
+}
+
+void check_requires_grad(const Json& arguments, const Selection& selection, const Scene& scene,
+                         Outcome& outcome) {
+  const std::regex match(arguments.value("match", std::string(".*")));
+  const bool wanted = arguments.at("is").get<bool>();
+  long seen = 0;
+  auto word = [](bool required) { return required ? "trained" : "frozen"; };
+  for (const Held& held : scene.testee.held) {
+    const Place& place = held.place;
+    if (place.what != "parameters" || !selection.takes(place) || !std::regex_search(place.name, match))
+      continue;
+    if (held.requires_grad == wanted) {
+      ++seen;
+      continue;
+    }
+    const Json actual = held.requires_grad ? Json(*held.requires_grad) : Json(nullptr);
+    outcome.findings.push_back(failure(
+        scene, place,
+        {"requires_grad",
+         fmt::format("{} has requires_grad {} and must be {}", describe(place), actual.dump(), word(wanted)),
+         actual, wanted}));
+    return;
+  }
+  const long at_least = arguments.value("at_least", 1L);
+  if (seen >= at_least) return;
+  if (seen == 0)
+    return nothing_observed(outcome, "parameters that match " + arguments.value("match", std::string(".*")));
+  Finding finding{VerdictKind::fail, "too_few",
+                  fmt::format("{} shares are {}, at least {} must be", seen, word(wanted), at_least)};
   finding.divergence = {{"actual", seen}, {"expected", at_least}};
   outcome.findings.push_back(std::move(finding));
 }

@@ -24,6 +24,7 @@ const std::map<std::string, ExpectationCheck>& expectation_kinds() {
       {"training_state", check_training_state},
       {"devices", check_devices},
       {"gradient_none", check_gradient_none},
+      {"requires_grad", check_requires_grad},
       {"finite", check_finite},
   };
   return kinds;

@@ -30,6 +30,7 @@ void check_unit_tree(const Json&, const Selection&, const Scene&, Outcome&);
 void check_counters(const Json&, const Selection&, const Scene&, Outcome&);
 void check_training_state(const Json&, const Selection&, const Scene&, Outcome&);
 void check_devices(const Json&, const Selection&, const Scene&, Outcome&);
+void check_requires_grad(const Json&, const Selection&, const Scene&, Outcome&);
 void check_gradient_none(const Json&, const Selection&, const Scene&, Outcome&);
 void check_finite(const Json&, const Selection&, const Scene&, Outcome&);
 

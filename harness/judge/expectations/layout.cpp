@@ -155,7 +155,9 @@ class Layout {
     if (!selection_.takes(held.place)) return false;
     if (!arguments_.value("sharded", true)) return true;
     if (!scene_.plan.plan(held.place.model)) return false;
-    if (!scene_.program.at(held.place.step).settled) return false;
+    // The rule of an API is about parameters that lie still; literal pieces are right whenever they are
+    // looked at.
+    if (!arguments_.contains("pieces") && !scene_.program.at(held.place.step).settled) return false;
     if (arguments_.contains("pieces")) return arguments_["pieces"].contains(held.place.name);
     return scene_.plan.unit_of(held.place.model, held.place.name) != nullptr;
   }

@@ -42,6 +42,7 @@ void Verbs::act(const Json& step) {
   if (verb == "load_state_dict")
     return operations_.load_state_dict(model(step), in_.state_dicts_.at(step.at("from")).second);
   if (verb == "zero_parameters") return operations_.zero_parameters(model(step));
+  if (verb == "foreach_mul") return foreach_mul(step);
   if (verb == "clip_grad_norm") {
     in_.registers_[step.value("into", "norm")] = {
         operations_.clip_grad_norm(model(step), step.at("max_norm"), step.value("norm_type", 2.0))};
@@ -71,11 +72,10 @@ void Verbs::build(const Json& step) {
                              : where == "host" ? c10::Device(c10::DeviceType::CPU)
                                                : operations_.device();
   in_.models_.erase(instance);
-  in_.models_[instance] = {
-      instance,
-      build_model(in_.context_.a_case.models.at(instance), in_.context_.data, instance,
-                  device, in_.context_.recorder),
-      plans.contains(instance) ? plans.at(instance) : Json()};
+  in_.models_[instance] = {instance,
+                           build_model(in_.context_.a_case.models.at(instance), in_.context_.data, instance,
+                                       device, in_.context_.recorder),
+                           plans.contains(instance) ? plans.at(instance) : Json()};
 }
 
 void Verbs::optimizer(const Json& step) {
@@ -144,6 +144,24 @@ void Verbs::loss(const Json& step) {
   }
   in_.registers_[step.value("into", "loss")] = {result};
   std::this_thread::sleep_for(in_.delay_after_loss_);
+}
+
+// One operation over all copies; the result is each name's copies one behind the other.
+void Verbs::foreach_mul(const Json& step) {
+  std::vector<at::Tensor> all;
+  const std::size_t copies = step.value("copies", std::size_t{1});
+  for (std::size_t copy = 0; copy < copies; ++copy) {
+    for (const Json& name : step.at("of")) all.push_back(one(name).clone());
+  }
+  at::_foreach_mul_(all, step.at("by").get<double>());
+  const std::size_t names = step.at("of").size();
+  Tensors products;
+  for (std::size_t name = 0; name < names; ++name) {
+    std::vector<at::Tensor> of_name;
+    for (std::size_t i = name; i < all.size(); i += names) of_name.push_back(all[i]);
+    products.push_back(at::cat(of_name));
+  }
+  in_.registers_[step.value("into", "product")] = std::move(products);
 }
 
 // A tensor shaped like `like`, every dimension `grow` larger and filled; or the part of a data tensor that

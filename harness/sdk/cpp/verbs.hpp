@@ -18,6 +18,7 @@ class Verbs {
   void zero_grad(const Json& step);
   void forward(const Json& step);
   void loss(const Json& step);
+  void foreach_mul(const Json& step);
   void mutate(const Json& step);
   void enter(const Json& step);
   void leave(const Json& step);

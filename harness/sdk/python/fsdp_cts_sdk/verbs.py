@@ -99,6 +99,15 @@ def _state_dict(run: Interpreter, step: Step) -> None:
     run.observer.remember_state_dict(step["as"], model.instance, state.items)
 
 
+def _foreach_mul(run: Interpreter, step: Step) -> None:
+    """One operation over all copies; the result is each name's copies one behind the other."""
+    names, copies = step["of"], step.get("copies", 1)
+    tensors = [_values(run, name)[0].clone() for _ in range(copies) for name in names]
+    torch._foreach_mul_(tensors, step["by"])
+    products = tuple(torch.cat(tensors[i :: len(names)]) for i in range(len(names)))
+    run.context.registers[step.get("into", "product")] = products
+
+
 def _clip_grad_norm(run: Interpreter, step: Step) -> None:
     norm = run.operations.clip_grad_norm(_model(run, step), step["max_norm"], float(step.get("norm_type", 2.0)))
     run.context.registers[step.get("into", "norm")] = (norm,)
@@ -155,6 +164,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
         lambda run, step: run.operations.load_state_dict(_model(run, step), run.state_dicts[step["from"]]),
     ),
     "zero_parameters": ("summon", lambda run, step: run.operations.zero_parameters(_model(run, step))),
+    "foreach_mul": ("other", _foreach_mul),
     "clip_grad_norm": ("optimizer", _clip_grad_norm),
     "delay": ("other", _delay),
     **{verb: ("other", _control) for verb in CONTROLS},
