@@ -1,9 +1,12 @@
 #include "fsdp/comm/nccl/nccl_communicator.hpp"
 
+#include <c10/cuda/CUDAFunctions.h>
+
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
 #include "fsdp/comm/store_group.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp {
 namespace {
@@ -11,7 +14,14 @@ namespace {
 class NcclWork : public Work {
  public:
   explicit NcclWork(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
-  void wait() override {
+  ~NcclWork() override {
+    // The buffers go back to the current stream's memory: it must not run ahead of the collective.
+    try {
+      wait();
+    } catch (const std::exception&) {  // the same failure reaches whoever does wait
+    }
+  }
+  void wait() final {
     if (auto work = std::exchange(work_, nullptr)) work->wait();
   }
 
@@ -81,7 +91,16 @@ bool has_nccl() {
 }
 
 std::shared_ptr<Communicator> make_nccl_communicator(const Rendezvous& rendezvous, int64_t device) {
-  return std::make_shared<NcclCommunicator>(all_members(rendezvous), static_cast<c10::DeviceIndex>(device));
+  const int64_t devices = c10::cuda::device_count();
+  if (device < 0 || device >= devices) {
+    throw RuntimeError("Rank " + std::to_string(rendezvous.rank) + " asked for CUDA device " +
+                       std::to_string(device) + ", but this machine shows " +
+                       (devices == 0 ? "no CUDA device" : std::to_string(devices)) +
+                       "; see nvidia-smi and CUDA_VISIBLE_DEVICES.");
+  }
+  const auto index = static_cast<c10::DeviceIndex>(device);
+  c10::cuda::set_device(index);
+  return std::make_shared<NcclCommunicator>(all_members(rendezvous), index);
 }
 
 }  // namespace fsdp
