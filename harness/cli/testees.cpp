@@ -33,9 +33,12 @@ std::string program(const Suite& suite, const char* name, const char* purpose) {
 
 std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
   const std::string& spec = choice.spec;
-  if (spec == "cpp") return {program(suite, "fsdp_testee", "the C++ implementation's testee")};
-  if (spec.rfind("mutant:", 0) == 0)
-    return {program(suite, "fsdp_testee", "the C++ implementation's testee"), "--mutant", spec.substr(7)};
+  const auto cpp = [&] {
+    const bool on_cpu = choice.device.empty() || choice.device == "cpu";
+    return program(suite, on_cpu ? "fsdp_testee" : "fsdp_testee_cuda", "the C++ implementation's testee");
+  };
+  if (spec == "cpp") return {cpp()};
+  if (spec.rfind("mutant:", 0) == 0) return {cpp(), "--mutant", spec.substr(7)};
   if (spec == "pytorch") {
     const fs::path testee = suite.root / "golden" / "pytorch_testee";
     if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");

@@ -14,10 +14,10 @@ struct TesteeChoice {
   std::string device;
 };
 
-// cpp: <bin>/fsdp_testee; mutant:ID: the same with --mutant ID; pytorch: golden/pytorch_testee with
-// FSDP_CTS_PYTHON, else the interpreter ci/setup makes, else python3; anything else is a command line, run by
-// the shell if it has more than one word. Throws UsageError when the program is not there, saying how to get
-// it.
+// cpp: <bin>/fsdp_testee, on another device than the CPU <bin>/fsdp_testee_cuda; mutant:ID: the same with
+// --mutant ID; pytorch: golden/pytorch_testee with FSDP_CTS_PYTHON, else the interpreter ci/setup makes, else
+// python3; anything else is a command line, run by the shell if it has more than one word. Throws UsageError
+// when the program is not there, saying how to get it.
 Testee testee_from(const TesteeChoice& choice, const Suite& suite);
 
 // The oracle: <bin>/fsdp_reference. Throws UsageError when it was not built.

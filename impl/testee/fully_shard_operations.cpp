@@ -3,11 +3,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <cstdlib>
 #include <utility>
 
 #include "fsdp/clip_grad.hpp"
-#include "fsdp/comm/gloo/gloo_communicator.hpp"
 #include "fsdp/forward_hooks.hpp"
 #include "fsdp/state_dict.hpp"
 #include "impl/testee/optimizers.hpp"
@@ -93,7 +91,9 @@ FullyShardOperations::FullyShardOperations(Settings settings) : settings_(std::m
 }
 
 sdk::Identity FullyShardOperations::identity() const {
-  return {settings_.name, "0.1.0", {"fully_shard"}, settings_.backend, "cpu", "rank", {}};
+  const Transport& transport = settings_.transport;
+  const std::string device = transport.device.is_cpu() ? "cpu" : "cuda";
+  return {settings_.name, "0.1.0", {"fully_shard"}, transport.backend, device, transport.reduction_order, {}};
 }
 
 std::optional<std::string> FullyShardOperations::unsupported(const sdk::Case& a_case) const {
@@ -114,9 +114,7 @@ std::optional<std::string> FullyShardOperations::unsupported(const sdk::Case& a_
 
 void FullyShardOperations::rendezvous(const sdk::Case&) {
   if (world_) return;
-  const char* store = std::getenv("FSDP_CTS_RENDEZVOUS");
-  const fsdp::Rendezvous rendezvous = fsdp::rendezvous_from_environment(store == nullptr ? "" : store);
-  world_ = fsdp::recording(fsdp::make_gloo_communicator(rendezvous), trace_);
+  world_ = fsdp::recording(make_world(settings_.transport), trace_);
   fsdp::set_default_communicator(world_);
 }
 

@@ -9,12 +9,13 @@
 #include "fsdp/comm/recording.hpp"
 #include "fsdp/fully_shard.hpp"
 #include "harness/sdk/cpp/operations.hpp"
+#include "impl/testee/transport.hpp"
 
 namespace fsdp_cts::testee {
 
 struct Settings {
   std::string name = "fsdp-cpp";  // of the implementation, as `hello` says it
-  std::string backend = "gloo";
+  Transport transport;
   std::function<fsdp::Seams()>
       seams;  // asked once per sharded instance: a faulty rule may keep state of its own
 };
@@ -27,6 +28,7 @@ class FullyShardOperations : public sdk::Operations {
   std::optional<std::string> unsupported(const sdk::Case& a_case) const override;
   void rendezvous(const sdk::Case& a_case) override;
   void end_case() override;
+  c10::Device device() const override { return settings_.transport.device; }
   std::optional<sdk::ErrorReport> describe(std::exception_ptr error) const override;
 
   void shard(sdk::Model& model) override;

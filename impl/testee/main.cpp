@@ -30,10 +30,9 @@ int main(int argc, char** argv) {
   fsdp_cts::testee::Settings settings;
   std::string mutant;
   bool list_mutants = false;
-  std::string device = "cpu";
-  app.add_option("--backend", settings.backend, "of the process group")
-      ->check(CLI::IsMember({"gloo", "nccl"}))
-      ->capture_default_str();
+  std::string device = "cpu", backend;
+  app.add_option("--backend", backend, "of the process group; default: gloo on cpu, nccl on cuda")
+      ->check(CLI::IsMember({"gloo", "nccl"}));
   app.add_option("--device", device, "where models and data live")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
@@ -45,18 +44,14 @@ int main(int argc, char** argv) {
     std::cout << mutants_as_json().dump(1) << '\n';
     return 0;
   }
-  if (settings.backend != "gloo" || device != "cpu") {
-    std::cerr << "fsdp_testee: this program links the CPU part of the library only; found --backend "
-              << settings.backend << " --device " << device << ", expected gloo and cpu\n";
-    return 2;
-  }
   try {
+    settings.transport = fsdp_cts::testee::transport_for(device, backend);
     if (!mutant.empty()) {
       settings.seams = fsdp_cts::mutants::mutant_named(mutant).seams;
       settings.name += " mutant:" + mutant;
     }
-  } catch (const std::invalid_argument& unknown) {
-    std::cerr << "fsdp_testee: " << unknown.what() << '\n';
+  } catch (const std::exception& refusal) {
+    std::cerr << "fsdp_testee: " << refusal.what() << '\n';
     return 2;
   }
   fsdp_cts::testee::FullyShardOperations operations(settings);

@@ -1,0 +1,42 @@
+#include "impl/testee/transport.hpp"
+
+#include <ATen/Context.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "fsdp/comm/gloo/gloo_communicator.hpp"
+#include "fsdp/comm/nccl/nccl_communicator.hpp"
+
+namespace fsdp_cts::testee {
+
+Transport transport_for(const std::string& device, const std::string& backend) {
+  Transport transport;
+  if (device == "cuda") {
+    if (!fsdp::has_nccl()) {
+      throw std::runtime_error(
+          "this program has no NCCL; --device cuda is for fsdp_testee_cuda, built with a CUDA toolkit and "
+          "NCCL's headers present");
+    }
+    if (!at::hasCUDA())
+      throw std::runtime_error(
+          "--device cuda was asked for and this machine shows no CUDA device; see nvidia-smi");
+    const char* local_rank = std::getenv("LOCAL_RANK");
+    const auto index = static_cast<c10::DeviceIndex>(local_rank == nullptr ? 0 : std::atoi(local_rank));
+    transport = {c10::Device(c10::DeviceType::CUDA, index), "nccl", "unspecified"};
+  }
+  if (!backend.empty() && backend != transport.backend) {
+    throw std::runtime_error("found --backend " + backend + " with --device " + device +
+                             ", which goes with " + transport.backend);
+  }
+  return transport;
+}
+
+std::shared_ptr<fsdp::Communicator> make_world(const Transport& transport) {
+  const char* store = std::getenv("FSDP_CTS_RENDEZVOUS");
+  const fsdp::Rendezvous rendezvous = fsdp::rendezvous_from_environment(store == nullptr ? "" : store);
+  return transport.backend == "nccl" ? fsdp::make_nccl_communicator(rendezvous, transport.device.index())
+                                     : fsdp::make_gloo_communicator(rendezvous);
+}
+
+}  // namespace fsdp_cts::testee

@@ -1,0 +1,27 @@
+// Where this rank computes and what it talks through, decided once by --device.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <string>
+
+#include "fsdp/comm/communicator.hpp"
+
+namespace fsdp_cts::testee {
+
+struct Transport {
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
+  std::string backend = "gloo";
+  std::string reduction_order = "rank";  // as `hello` says it
+};
+
+// "cpu" with Gloo, or "cuda": the GPU of LOCAL_RANK with NCCL. Throws std::runtime_error, saying what is
+// missing, when this program has no NCCL or the machine no GPU, and when `backend` is given and another one
+// belongs to the device.
+Transport transport_for(const std::string& device, const std::string& backend);
+
+// The group of all ranks, found through FSDP_CTS_RENDEZVOUS or torchrun's variables.
+std::shared_ptr<fsdp::Communicator> make_world(const Transport& transport);
+
+}  // namespace fsdp_cts::testee
