@@ -1,0 +1,143 @@
+#include "fsdp/flat/inspection.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <map>
+#include <unordered_set>
+#include <utility>
+
+#include "fsdp/errors.hpp"
+#include "fsdp/flat/state.hpp"
+#include "fsdp/storage.hpp"
+#include "fsdp/wrap/module_tree.hpp"
+
+namespace fsdp::flat {
+namespace {
+
+struct Place {
+  FlatState* state;
+  size_t index;
+  const ParameterSlot* slot;
+};
+using Places = std::map<const torch::nn::Module*, std::vector<Place>>;
+
+Places places_under(const torch::nn::Module& root) {
+  Places places;
+  for (const auto& state : FlatState::all_under(root)) {
+    if (!state->flat()) continue;
+    const auto& members = state->flat()->members();
+    for (size_t i = 0; i < members.size(); ++i) {
+      for (const auto& slot : members[i].slots) places[slot.key].push_back({state.get(), i, &slot});
+    }
+  }
+  return places;
+}
+
+FlatPiece piece_of(const FlatParameter::Member& member, bool whole) {
+  if (whole) return {member.shape, 0, c10::multiply_integers(member.shape), true};
+  return {member.shape, member.part.start, member.part.length, false};
+}
+
+/// A parameter's elements in a tensor shaped like the flat parameter's shard or the whole.
+at::Tensor cut(const FlatParameter& flat, size_t index, const at::Tensor& tensor, bool whole) {
+  const auto& member = flat.members()[index];
+  if (whole) return alias(tensor, flat.layout().members[index].offset, member.shape);
+  if (!member.part.in_shard()) return at::empty({0}, tensor.options().requires_grad(false));
+  return alias(tensor, member.part.offset, {member.part.length});
+}
+
+OriginalParameter managed(const std::string& name, const Place& place) {
+  const auto& flat = *place.state->flat();
+  const auto& member = flat.members()[place.index];
+  OriginalParameter result;
+  result.name = name;
+  result.unit = place.state->unit().name;
+  result.managed = true;
+  result.use_orig_params = flat.settings().use_orig_params;
+  const auto* in_slot = place.slot->find();
+  result.slot = in_slot ? *in_slot : member.parameter;
+  result.group = place.state->ranks().shard;
+  const bool never_sharded = !flat.sharded_strategy();
+  const bool shown_whole = never_sharded || flat.shown() != Shown::sharded;
+  result.value_piece = piece_of(member, shown_whole);
+  result.shard_piece = piece_of(member, never_sharded);
+  const bool gradient_whole = never_sharded || flat.whole_gradient().defined();
+  result.gradient_piece = piece_of(member, gradient_whole);
+  if (result.use_orig_params) {
+    result.requires_grad = member.parameter.requires_grad();
+    result.value = result.slot;
+    result.updated = member.parameter;
+    if (flat.shown() != Shown::tensors) result.gradient = result.slot.mutable_grad();
+    return result;
+  }
+  const auto& parameter = flat.flat_parameter();
+  result.requires_grad = parameter.requires_grad();
+  result.value = shown_whole && !never_sharded ? member.parameter.detach()
+                                               : cut(flat, place.index, parameter.detach(), never_sharded);
+  result.updated = parameter;
+  result.state_offset = member.part.offset;
+  if (const auto& gradient = parameter.mutable_grad(); gradient.defined())
+    result.gradient = cut(flat, place.index, gradient, gradient_whole);
+  return result;
+}
+
+OriginalParameter unmanaged(const std::string& name, const at::Tensor& tensor) {
+  OriginalParameter result;
+  result.name = name;
+  result.requires_grad = tensor.requires_grad();
+  result.slot = result.value = result.updated = tensor;
+  result.gradient = tensor.mutable_grad();
+  result.value_piece = result.gradient_piece =
+      result.shard_piece = {tensor.sizes().vec(), 0, tensor.numel(), true};
+  return result;
+}
+
+}  // namespace
+
+std::vector<OriginalParameter> named_original_parameters(const torch::nn::Module& root) {
+  const auto places = places_under(root);
+  std::vector<OriginalParameter> result;
+  std::unordered_set<const void*> seen;
+  for (const auto& [prefix, module] : pre_order(const_cast<torch::nn::Module&>(root).shared_from_this())) {
+    // Managed parameters know where they were registered; the others fill the positions between.
+    std::map<size_t, OriginalParameter> by_position;
+    std::unordered_set<std::string> managed_names;
+    std::unordered_set<size_t> taken;
+    if (const auto entry = places.find(module.get()); entry != places.end()) {
+      for (const auto& place : entry->second) {
+        managed_names.insert(place.slot->name);
+        taken.insert(place.slot->position);
+        if (seen.insert(&place.state->flat()->members()[place.index]).second)
+          by_position.emplace(place.slot->position, managed(qualified(prefix, place.slot->name), place));
+      }
+    }
+    size_t position = 0;
+    for (const auto& entry : own_parameters(*module)) {
+      if (managed_names.contains(entry.key()) || entry.key() == "_flat_param") continue;
+      while (taken.contains(position)) ++position;
+      if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
+        by_position.emplace(position, unmanaged(qualified(prefix, entry.key()), entry.value()));
+      ++position;
+    }
+    for (auto& [at, parameter] : by_position) result.push_back(std::move(parameter));
+  }
+  return result;
+}
+
+FlatParameterInfo flat_parameter_info(const torch::nn::Module& unit) {
+  const auto state = FlatState::of(unit);
+  if (!state) throw AssertionError("No FSDP state found on " + c10::str(unit));
+  if (!state->flat()) return {};
+  const auto& flat = *state->flat();
+  FlatParameterInfo info;
+  for (size_t i = 0; i < flat.members().size(); ++i) {
+    const auto& member = flat.members()[i];
+    const auto& stretch = flat.layout().members[i];
+    info.members.push_back({member.name, member.shape, stretch.offset, stretch.numel});
+  }
+  info.unsharded_numel = flat.layout().unsharded_numel;
+  info.shard_numel = flat.layout().shard_numel;
+  return info;
+}
+
+}  // namespace fsdp::flat

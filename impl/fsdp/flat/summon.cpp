@@ -1,0 +1,177 @@
+// Scopes in which parameters are whole.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <c10/util/Exception.h>
+
+#include <utility>
+#include <vector>
+
+#include "fsdp/errors.hpp"
+#include "fsdp/flat/fully_sharded_data_parallel.hpp"
+#include "fsdp/flat/state.hpp"
+#include "fsdp/storage.hpp"
+
+namespace fsdp::flat {
+namespace {
+
+std::string python_bool(bool value) {
+  return value ? "True" : "False";
+}
+
+void validate(const FlatState& state, const SummonOptions& options) {
+  if (options.with_grads && (options.offload_to_cpu || !state.options().use_orig_params)) {
+    throw NotImplementedError("with_grads=" + python_bool(options.with_grads) +
+                              ", use_orig_params=" + python_bool(state.options().use_orig_params) +
+                              ", offload_to_cpu=" + python_bool(options.offload_to_cpu) +
+                              " is not supported yet");
+  }
+  if (options.offload_to_cpu && state.flat() && !state.flat()->sharded_strategy())
+    throw NotImplementedError("offload_to_cpu=True and NO_SHARD is not supported yet");
+  if (options.writeback && options.rank0_only)
+    throw NotImplementedError("writeback=True and rank0_only=True is not supported yet");
+  if (options.offload_to_cpu && !options.rank0_only) {
+    TORCH_WARN(
+        "offload_to_cpu=True and rank0_only=False may result in the unsharded parameters being redundantly "
+        "copied to CPU memory for GPUs sharing the same CPU memory, which risks CPU OOM. We recommend using "
+        "offload_to_cpu=True with rank0_only=True.");
+  }
+}
+
+/// One unit in a summon scope.
+class Summoned {
+ public:
+  Summoned(std::shared_ptr<FlatState> state, const SummonOptions& options)
+      : state_(std::move(state)), options_(options) {}
+
+  void enter() {
+    validate(*state_, options_);
+    state_->lazy_init();
+    if (state_->training_state() == TrainingState::forward_backward)
+      throw AssertionError("Cannot manually unshard parameters during forward/backward");
+    if (state_->training_state() == TrainingState::summon_full_params)
+      throw AssertionError("Cannot manually unshard parameters when already unsharding parameters");
+    if (auto* flat = state_->flat()) gather(*flat);
+    state_->set_training_state(TrainingState::summon_full_params);
+  }
+
+  void leave() {
+    if (auto* flat = state_->flat()) {
+      if (shown_) put_back(*flat);
+      state_->set_handle_state(HandleState::idle);
+    }
+    state_->set_training_state(TrainingState::idle);
+  }
+
+ private:
+  void gather(FlatParameter& flat) {
+    const at::NoGradGuard no_grad;
+    state_->set_handle_state(HandleState::summon_full_params);
+    try {
+      flat.collect_gradients(false);
+      frees_ = flat.needs_unshard(/*full_precision=*/true);
+      state_->unshard(state_->call_site(Phase::other));
+    } catch (...) {
+      state_->set_handle_state(HandleState::idle);
+      throw;
+    }
+    state_->wait_and_show();
+    shown_ = true;
+    if (options_.with_grads) gather_gradient(flat);
+    if (options_.rank0_only && state_->unit().rank != 0) {
+      put_back(flat);
+      return;
+    }
+    if (!state_->options().use_orig_params) flat.register_originals();
+    if (options_.offload_to_cpu) move_windows(flat, at::kCPU);
+  }
+
+  void put_back(FlatParameter& flat) {
+    const at::NoGradGuard no_grad;
+    if (options_.offload_to_cpu) return_windows(flat);
+    if (!state_->options().use_orig_params) flat.register_flat();
+    if (options_.writeback) flat.write_shard_back(flat.whole(/*full_precision=*/true));
+    if (options_.with_grads && flat.sharded_strategy() && has_gradient_) {
+      const auto& whole = flat.whole_gradient();
+      if (options_.writeback && flat.sharded_gradient().defined()) {
+        at::Tensor shard = flat.sharded_gradient();
+        shard.copy_(alias(whole, flat.shard_index() * flat.layout().shard_numel, {shard.numel()}));
+      }
+      flat.set_whole_gradient({});
+    }
+    state_->show_sharded();
+    if (frees_) flat.free_unsharded(/*full_precision=*/true);
+    if (options_.with_grads) flat.expose_gradients();
+    shown_ = false;
+  }
+
+  /// Ranks without a gradient contribute zeros, unless no rank has one.
+  void gather_gradient(FlatParameter& flat) {
+    if (!flat.sharded_strategy() || flat.whole_gradient().defined()) return;
+    auto& group = *state_->ranks().shard;
+    const auto site = state_->call_site(Phase::other);
+    const auto options = flat.local_shard().options().requires_grad(false);
+    const auto present = at::full({1}, flat.sharded_gradient().defined() ? 1.0 : 0.0, options);
+    group.all_reduce(present, {ReduceOp::max}, site)->wait();
+    if (present.item<double>() == 0) return;
+    const auto shard = flat.sharded_gradient().defined()
+                           ? flat.sharded_gradient()
+                           : at::full({flat.layout().shard_numel}, 0.0, options);
+    const auto whole = at::empty({flat.layout().padded_numel}, shard.options());
+    group.all_gather(whole, shard, site)->wait();
+    flat.set_whole_gradient(whole);
+    flat.expose_gradients();
+    has_gradient_ = true;
+  }
+
+  /// Parameters move, and the gathered memory of the device can go until the scope ends.
+  void move_windows(FlatParameter& flat, at::Device device) {
+    if (flat.local_shard().device() == device) return;
+    for (const auto& member : flat.members()) member.parameter.set_data(member.parameter.detach().to(device));
+  }
+  void return_windows(FlatParameter& flat) {
+    if (flat.local_shard().is_cpu()) return;
+    const auto& whole = flat.whole(/*full_precision=*/true);
+    for (size_t i = 0; i < flat.members().size(); ++i) {
+      const auto& member = flat.members()[i];
+      alias(whole, flat.layout().members[i].offset, member.shape).copy_(member.parameter.detach());
+    }
+  }
+
+  std::shared_ptr<FlatState> state_;
+  SummonOptions options_;
+  bool frees_ = false, shown_ = false, has_gradient_ = false;
+};
+
+}  // namespace
+
+Scope FullyShardedDataParallel::summon_full_params(const torch::nn::Module& module,
+                                                   const SummonOptions& options) {
+  std::vector<std::shared_ptr<FlatState>> states;
+  if (options.recurse) {
+    states = FlatState::all_under(module);
+  } else if (auto state = FlatState::of(module)) {
+    states.push_back(std::move(state));
+  }
+  auto entered = std::make_shared<std::vector<Summoned>>();
+  const auto leave = [entered] {
+    while (!entered->empty()) {
+      auto last = std::move(entered->back());
+      entered->pop_back();
+      last.leave();
+    }
+  };
+  try {
+    for (const auto& state : states) {
+      Summoned summoned(state, options);
+      summoned.enter();
+      entered->push_back(std::move(summoned));
+    }
+  } catch (...) {
+    leave();
+    throw;
+  }
+  return Scope(leave);
+}
+
+}  // namespace fsdp::flat
