@@ -51,6 +51,17 @@ std::string model_text(const std::string& instance, const Json& module) {
                  4);
 }
 
+// Values come from formulas of seed, name, rank and iteration: nothing is drawn at random.
+std::string data_text(const Json& data) {
+  Json general = data;
+  general.erase("inputs");
+  std::string text = wrapped("  all values: " + shown_arguments(general, {}), 4);
+  const Json inputs = data.value("inputs", Json::object());
+  for (const auto& [name, input] : inputs.items())
+    text += wrapped("  '" + name + "': " + shown_arguments(input, {}), 4);
+  return text;
+}
+
 std::string plan_text(const std::string& instance, const Json& plan) {
   std::string text = "  '" + instance + "' by " + plan.value("api", "?");
   if (plan.contains("mesh")) text += " over a mesh of " + plan["mesh"].dump() + " (replicas, shards)";
@@ -97,6 +108,7 @@ std::string explain_case(const Case& a_case) {
   if (!a_case.switches.empty()) text += paragraph("Switches", shown_arguments(a_case.switches, {}));
   text += "\nModels\n";
   for (const auto& [instance, module] : a_case.models.items()) text += model_text(instance, module);
+  text += "\nData (evaluated by the formulas of data-formulas.md)\n" + data_text(a_case.data);
   if (!a_case.plans.empty()) text += "\nHow they are sharded\n";
   for (const auto& [instance, plan] : a_case.plans.items()) text += plan_text(instance, plan);
   text += "\nWhat every rank does\n" + explain_steps(a_case.program);

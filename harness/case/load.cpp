@@ -71,7 +71,8 @@ LoadedFile load_file(const std::filesystem::path& file, const ModelFiles& models
   LoadedFile loaded;
   DataTree tree = read_yaml(file, file.string(), loaded.mistakes);
   if (!tree.is_map()) {
-    loaded.mistakes.add(tree.place, "a scenario file must be a map");
+    // Of a file that is no YAML at all the reader has told already.
+    if (loaded.mistakes.noted() == 0) loaded.mistakes.add(tree.place, "a scenario file must be a map");
     return loaded;
   }
   for (const Scenario& scenario : scenarios_of(std::move(tree), file, loaded.mistakes)) {

@@ -47,14 +47,15 @@ std::string Pipeline::ask(const Case& a_case, const std::string& order, const st
 
 void Pipeline::ask(Entry& entry, std::vector<Job>& jobs) {
   if (!asks_reference(*entry.a_case, options_.record)) return;
-  const std::string order = order_for(*entry.a_case);
-  entry.native = ask(*entry.a_case, order, "native", jobs);
+  entry.order = order_for(*entry.a_case);
+  entry.misasked = false;
+  entry.native = ask(*entry.a_case, entry.order, "native", jobs);
   if (proves_exactness(*entry.a_case, options_.record))
-    entry.widened = ask(*entry.a_case, order, "float64", jobs);
+    entry.widened = ask(*entry.a_case, entry.order, "float64", jobs);
 }
 
 bool Pipeline::answered(const Entry& entry) const {
-  if (!entry.run) return false;
+  if (!entry.run || entry.misasked) return false;
   // A run that ended badly is judged without any truth.
   if (!all_done(*entry.run)) return true;
   for (const std::string& key : {entry.native, entry.widened}) {
@@ -153,6 +154,7 @@ void Pipeline::act_out(const std::vector<Entry*>& entries, const Judged& judged)
           Entry& entry = *by_case.at(job.a_case);
           entry.run = std::move(run);
           if (hello_.is_null() && entry.run->hello.is_object()) hello_ = entry.run->hello;
+          entry.misasked = !entry.native.empty() && order_for(*entry.a_case) != entry.order;
           if (answered(entry)) conclude(entry, judged);
           return;
         }
@@ -170,6 +172,16 @@ void Pipeline::act_out(const std::vector<Entry*>& entries, const Judged& judged)
         }
       },
       ended_badly());
+  // Only where the first rank group never said hello: the question is put again in the testee's order.
+  std::vector<Entry*> again;
+  for (Entry* entry : entries) {
+    if (!entry->run || !entry->misasked) continue;
+    release(entry->native);
+    release(entry->widened);
+    entry->native = entry->widened = "";
+    again.push_back(entry);
+  }
+  if (!again.empty()) act_out(again, judged);
 }
 
 void Pipeline::run(const std::vector<const Case*>& cases, const Judged& judged) {

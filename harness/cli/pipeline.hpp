@@ -56,7 +56,9 @@ class Pipeline {
   struct Entry {
     const Case* a_case = nullptr;
     std::optional<CaseRun> run;
+    std::string order;            // of reductions, in which the reference was asked
     std::string native, widened;  // keys into references_; "" where not needed
+    bool misasked = false;        // the testee has declared another order since
   };
 
   std::string order_for(const Case& a_case) const;
