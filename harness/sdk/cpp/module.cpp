@@ -32,15 +32,17 @@ void Module::add_post_forward_hook(Hook hook, bool prepend) {
 }
 
 const at::Tensor& Module::parameter(const std::string& name) const {
-  const at::Tensor* tensor = parameters_.find(name);
-  TORCH_CHECK_INDEX(tensor, "module \"", path_, "\" (", class_name_, ") has no parameter \"", name, "\"");
-  return *tensor;
+  if (const at::Tensor* tensor = parameters_.find(name)) return *tensor;
+  const auto last = last_registered_.find(name);
+  TORCH_CHECK_INDEX(last != last_registered_.end(), "module \"", path_, "\" (", class_name_,
+                    ") has no parameter \"", name, "\"");
+  return last->second;
 }
 
 void Module::set_parameter(const std::string& name, at::Tensor tensor) {
   at::Tensor* slot = parameters_.find(name);
   TORCH_CHECK_INDEX(slot, "module \"", path_, "\" (", class_name_, ") has no parameter \"", name, "\"");
-  *slot = std::move(tensor);
+  *slot = last_registered_[name] = std::move(tensor);
 }
 
 std::vector<std::string> Module::parameter_names() const {
@@ -78,6 +80,7 @@ Module& Module::child(const std::string& dotted_path) {
 }
 
 void Module::declare_parameter(const std::string& name, at::Tensor tensor, bool requires_grad) {
+  last_registered_[name] = tensor;
   if (tensor.defined()) {
     register_parameter(name, std::move(tensor), requires_grad);
   } else {

@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,9 +36,10 @@ class Module : public torch::nn::Module {
   void add_pre_forward_hook(Hook hook, bool prepend = false);
   void add_post_forward_hook(Hook hook, bool prepend = false);
 
-  // The registered parameter: what the body reads at each forward. May be undefined, never missing: throws
-  // c10::IndexError. Assigning another tensor, a parameter or a plain view, changes this slot only; tied
-  // slots elsewhere keep theirs.
+  // What the body reads at each forward: the registered parameter, or, where a library has taken that out of
+  // the registration, the tensor that was there last, as a typed member would keep it. May be undefined,
+  // never unknown: throws c10::IndexError. Assigning another tensor, a parameter or a plain view, changes
+  // this slot only; tied slots elsewhere keep theirs.
   const at::Tensor& parameter(const std::string& name) const;
   void set_parameter(const std::string& name, at::Tensor tensor);
   std::vector<std::string> parameter_names() const;  // own, in registration order
@@ -64,6 +66,7 @@ class Module : public torch::nn::Module {
  private:
   std::string type_, class_name_, path_;
   std::vector<Hook> pre_forward_, post_forward_;
+  std::map<std::string, at::Tensor> last_registered_;
   std::vector<std::pair<std::string, at::Tensor>> buffers_in_order_;
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_in_order_;
 };

@@ -125,7 +125,7 @@ void Observer::add_items(const std::string& what, const std::string& instance,
 std::vector<Exposed> Observer::parameters(Model& model, bool gradients) {
   std::vector<Exposed> items;
   for (Parameter& p : operations_.parameters(model)) {
-    const bool requires_grad = p.value.requires_grad();
+    const bool requires_grad = p.requires_grad.value_or(p.value.requires_grad());
     items.push_back({p.name, gradients ? p.gradient : p.value, gradients ? p.gradient_placement : p.placement,
                      requires_grad, p.value.scalar_type()});
   }

@@ -46,6 +46,7 @@ struct Parameter {
   Placement placement;
   at::Tensor gradient;  // undefined: None
   Placement gradient_placement;
+  std::optional<bool> requires_grad = std::nullopt;  // nothing: as `value` says
 };
 
 struct StateDict {

@@ -62,6 +62,21 @@ TEST(Module, BodiesReadTheParameterThatIsInTheSlotNow) {
   EXPECT_THROW(built.module->parameter("bias"), c10::IndexError);
 }
 
+TEST(Module, BodiesKeepWhatALibraryTakesOutOfTheRegistration) {
+  struct Registration : torch::nn::Module {
+    static void take_out(torch::nn::Module& module, const std::string& name) {
+      (module.*&Registration::parameters_).erase(name);
+    }
+  };
+  const Built built = build(linear(1, 1, false), {{"parameters/model/weight", at::full({1, 1}, 2.f)}});
+  built.module->set_parameter("weight", at::full({1, 1}, 5.f));
+  Registration::take_out(*built.module, "weight");
+  EXPECT_TRUE(built.module->parameter_names().empty());
+  expect_equal(built.module->forward(at::full({1, 1}, 3.f)), at::full({1, 1}, 15.f));
+  EXPECT_THROW(built.module->set_parameter("weight", at::full({1, 1}, 1.f)), c10::IndexError);
+  EXPECT_THROW(built.module->parameter("bias"), c10::IndexError);
+}
+
 TEST(Module, ParametersComeInRegistrationOrderAndTiedOnesOnce) {
   const Json description = {{"type", "Graph"},
                             {"class", "Tied"},
