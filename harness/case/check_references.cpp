@@ -140,6 +140,7 @@ std::vector<std::string> observations_needed(const std::string& kind, const Json
                                                            {"no_warning", "warnings"},
                                                            {"collectives", "trace"},
                                                            {"collective_bytes", "trace"},
+                                                           {"order", "trace"},
                                                            {"unit_tree", "units"},
                                                            {"counters", "counters"},
                                                            {"training_state", "training_state"},

@@ -24,6 +24,8 @@ std::vector<ExpectationKind> make_kinds() {
   static const Rule phase{.types = types::string, .words = phases};
   static const Rule op{.types = types::string,
                        .words = {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "other"}};
+  static const Fields collective = {{"op", op, true}, {"unit", rules::name, true, {}, "\"\" is the root"}};
+  static const Rule one_collective{.types = types::map, .fields = &collective};
   static const Rule piece{.types = types::list, .each = &rules::natural, .length = 3};
   static const Rule pieces{.types = types::list, .each = &piece};
   static const Rule shape_of_parameter{.types = types::list, .each = &rules::anything, .length = 2};
@@ -98,6 +100,10 @@ std::vector<ExpectationKind> make_kinds() {
        "",
        {{"op", op}, {"total", rules::natural, true}},
        "bytes sent, per rank and trace: {total}"},
+      {"order",
+       "",
+       {{"phase", phase}, {"first", one_collective, true}, {"then", one_collective, true}},
+       "in every trace {first} is issued before {then}"},
       {"layout",
        "",
        {{"kind", {.types = types::string, .words = {"chunk_dim0", "flat"}}},

@@ -121,7 +121,7 @@ OwnedTruth GoldenStore::load(const Case& a_case) {
 }
 
 void GoldenStore::save(const Case& a_case, const Evidence& evidence, const std::string& reduction_order) {
-  const Recording recording = to_recording(evidence, a_case.world);
+  const Recording recording = to_recording(evidence, a_case);
   std::lock_guard lock(mutex_);
   const Json tensors = write_blob(serialize_safetensors(recording.tensors), ".safetensors");
   const Json directory = write_blob(recording.directory.dump(), ".json");

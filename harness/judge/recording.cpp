@@ -7,6 +7,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "harness/judge/truths.hpp"
+
 namespace fsdp_cts {
 namespace {
 
@@ -92,7 +94,9 @@ Json without_frame(const Json& entry) {
 
 }  // namespace
 
-Recording to_recording(const Evidence& evidence, int world) {
+Recording to_recording(const Evidence& evidence, const Case& a_case) {
+  const int world = a_case.world;
+  const std::set<std::string> compared = compared_with(a_case, "golden");
   Recording recording;
   recording.directory = {{"none", Json::array()}, {"facts", Json::array()}};
   each_once(evidence.values, world, same_value, [&](const Place& place, const Value& value) {
@@ -104,7 +108,7 @@ Recording to_recording(const Evidence& evidence, int world) {
   });
   std::map<Place, Json> facts;
   for (const auto& [place, entry] : evidence.facts) {
-    if (kept_facts.count(place.what)) facts[place] = without_frame(entry);
+    if (kept_facts.count(place.what) && compared.count(place.what)) facts[place] = without_frame(entry);
   }
   each_once(facts, world, same_fact, [&](const Place& place, const Json& value) {
     Json fact{{"step", place.step}, {"what", place.what}, {"model", place.model}};

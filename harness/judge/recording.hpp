@@ -7,14 +7,15 @@
 namespace fsdp_cts {
 
 // Keys: "<step>/<what>/<model>/<name>", with "@<rank>" behind a value of one rank only. What is equal on all
-// `world` ranks is kept once. Kept are registers, tensor lists and the facts recorded, seen_parameters, units
-// and attempt; not traces, warnings or counters, which laws judge.
+// ranks is kept once. Kept are registers, tensor lists and, of the facts recorded, seen_parameters, units and
+// attempt, those that the case compares with a recording: what nobody asks for would only keep cases with
+// equal answers from sharing one. Not kept are traces, warnings and counters, which laws judge.
 struct Recording {
   TensorMap tensors;
   Json directory;  // {none: [keys], facts: [{step, what, model, name?, rank?, value}]}
 };
 
-Recording to_recording(const Evidence& evidence, int world);
+Recording to_recording(const Evidence& evidence, const Case& a_case);
 // Throws std::invalid_argument for keys that are not as above.
 Evidence from_recording(Recording recording);
 

@@ -1,5 +1,7 @@
 #include "harness/judge/truths.hpp"
 
+#include <algorithm>
+
 #include "harness/judge/program_map.hpp"
 
 namespace fsdp_cts {
@@ -17,6 +19,18 @@ TruthsNeeded truths_needed(const Case& a_case) {
     if (layout != expectation.end() && layout->value("kind", "") == "flat") needed.reference = true;
   }
   return needed;
+}
+
+std::set<std::string> compared_with(const Case& a_case, const std::string& truth) {
+  std::set<std::string> whats;
+  for (const Json& expectation : a_case.expect) {
+    auto equal = expectation.find("equal");
+    if (equal == expectation.end()) continue;
+    const auto truths = strings_of(equal->at("to"));
+    if (std::find(truths.begin(), truths.end(), truth) == truths.end()) continue;
+    for (std::string& what : strings_of(equal->at("what"))) whats.insert(std::move(what));
+  }
+  return whats;
 }
 
 }  // namespace fsdp_cts

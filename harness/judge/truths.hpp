@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include "harness/judge/evidence.hpp"
@@ -37,5 +38,8 @@ struct TruthsNeeded {
   bool golden = false;
 };
 TruthsNeeded truths_needed(const Case& a_case);
+
+// What the case compares with the truth of this name, "reference" or "golden": names as `observe` has them.
+std::set<std::string> compared_with(const Case& a_case, const std::string& truth);
 
 }  // namespace fsdp_cts

@@ -106,14 +106,16 @@ TEST(Axes, WhereLeavesCombinationsOut) {
 }
 
 TEST(Twins, MayStandForTheUpstreamCasesThatTheFileLeavesOut) {
-  const auto cases = cases_of(with_line(7, "worlds: [2]\nwhere: flag") +
-                              "twins:\n  other:\n    why: Different.\n    of_seed: true\n    where: \"!flag\"\n");
+  const auto cases =
+      cases_of(with_line(7, "worlds: [2]\nwhere: flag") +
+               "twins:\n  other:\n    why: Different.\n    of_seed: true\n    where: \"!flag\"\n");
   ASSERT_EQ(ids(cases), (std::vector<std::string>{"[flag=true,world=2]", "#other[flag=false,world=2]"}));
   EXPECT_EQ(cases[1].seed_cases, 1);
 }
 
 TEST(CpuForm, SaysWhatIsDoneInstead) {
-  const auto cases = cases_of(with_line(7, "worlds: [2]\ncpu_form: [{text: slower}, {when: flag, text: nearer}]"));
+  const auto cases =
+      cases_of(with_line(7, "worlds: [2]\ncpu_form: [{text: slower}, {when: flag, text: nearer}]"));
   EXPECT_EQ(cases[0].cpu_form, "slower; nearer");
   EXPECT_EQ(cases[1].cpu_form, "slower");
 }

@@ -1,8 +1,10 @@
 // collectives: how many operations of a kind each trace holds, and what each of them must look like.
-// collective_bytes: how many bytes each trace adds up to.
+// collective_bytes: how many bytes each trace adds up to. order: which of two operations comes first.
 #include "harness/judge/collectives.hpp"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "harness/judge/expectations/kinds.hpp"
 
@@ -96,6 +98,40 @@ void check_collective_bytes(const Json& arguments, const Selection& selection, c
                                         fmt::format("{}: {} send {} bytes, {} are due", describe(trace.place),
                                                     subject(arguments), total, wanted),
                                         total, wanted}));
+    return;
+  }
+}
+
+void check_order(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+  const auto all = traces(scene, selection, outcome.findings);
+  if (all.empty()) return nothing_observed(outcome, "trace");
+  for (const Trace& trace : all) {
+    // Where the first event stands that is meant by "first" or "then".
+    const auto position = [&](const char* which) {
+      const Json& wanted = arguments.at(which);
+      return std::find_if(trace.events.begin(), trace.events.end(), [&](const Collective& event) {
+        return selected(event, arguments) && wanted.at("op") == event.op && wanted.at("unit") == event.unit;
+      });
+    };
+    const auto shown = [&](const char* which) {
+      const Json& wanted = arguments.at(which);
+      const auto unit = wanted.at("unit").get<std::string>();
+      return fmt::format("the {} of {}", wanted.at("op").get<std::string>(),
+                         unit.empty() ? "the root" : "'" + unit + "'");
+    };
+    const auto first = position("first"), then = position("then");
+    std::string wrong;
+    for (const auto& [event, which] : {std::pair(first, "first"), std::pair(then, "then")}) {
+      if (event == trace.events.end()) wrong = shown(which) + " is not in it";
+    }
+    if (wrong.empty() && then < first)
+      wrong = fmt::format("{} is event {} and {} event {}", shown("then"), then - trace.events.begin(),
+                          shown("first"), first - trace.events.begin());
+    if (wrong.empty()) continue;
+    outcome.findings.push_back(
+        failure(scene, trace.place,
+                {"collective_order", fmt::format("{}: {} must come before {}, but {}", describe(trace.place),
+                                                 shown("first"), shown("then"), wrong)}));
     return;
   }
 }

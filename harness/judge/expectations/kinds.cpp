@@ -18,6 +18,7 @@ const std::map<std::string, ExpectationCheck>& expectation_kinds() {
       {"no_warning", check_no_warning},
       {"collectives", check_collectives},
       {"collective_bytes", check_collective_bytes},
+      {"order", check_order},
       {"layout", check_layout},
       {"unit_tree", check_unit_tree},
       {"counters", check_counters},

@@ -25,6 +25,7 @@ void check_warning(const Json&, const Selection&, const Scene&, Outcome&);
 void check_no_warning(const Json&, const Selection&, const Scene&, Outcome&);
 void check_collectives(const Json&, const Selection&, const Scene&, Outcome&);
 void check_collective_bytes(const Json&, const Selection&, const Scene&, Outcome&);
+void check_order(const Json&, const Selection&, const Scene&, Outcome&);
 void check_layout(const Json&, const Selection&, const Scene&, Outcome&);
 void check_unit_tree(const Json&, const Selection&, const Scene&, Outcome&);
 void check_counters(const Json&, const Selection&, const Scene&, Outcome&);

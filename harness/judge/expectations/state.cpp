@@ -101,11 +101,12 @@ void check_devices(const Json& arguments, const Selection& selection, const Scen
   for (const auto& [place, fact] : facts) {
     for (const auto& [name, device] : fact->at("values").items()) {
       if ((device == "cpu") == cpu_due) continue;
-      Finding finding = failure(scene, place,
-                                {"device",
-                                 fmt::format("{}: '{}' lies on {} and must lie on the {}", describe(place), name,
-                                             device.get<std::string>(), arguments.at("is").get<std::string>()),
-                                 device, arguments.at("is")});
+      Finding finding =
+          failure(scene, place,
+                  {"device",
+                   fmt::format("{}: '{}' lies on {} and must lie on the {}", describe(place), name,
+                               device.get<std::string>(), arguments.at("is").get<std::string>()),
+                   device, arguments.at("is")});
       finding.divergence["parameter"] = name;
       outcome.findings.push_back(std::move(finding));
       return;

@@ -50,9 +50,15 @@ TEST(ReferenceKey, ForgetsWhatChangesNoNumber) {
   EXPECT_NE(reference_key(a.a_case, "rank", "native"), reference_key(b.a_case, "rank", "native"));
 }
 
-TEST(ReferenceKey, KeepsSettingsThatAreObserved) {
+TEST(ReferenceKey, KeepsSettingsThatAreCompared) {
   HandMade a, b;
-  b.a_case.plans["model"]["units"][0]["reshard_after_forward"] = 2;  // the hand-made program observes units
+  b.a_case.plans["model"]["units"][0]["reshard_after_forward"] = 2;
+  // The hand-made program has an attempt, whose error may name a setting.
+  EXPECT_NE(reference_key(a.a_case, "rank", "native"), reference_key(b.a_case, "rank", "native"));
+  for (HandMade* each : {&a, &b}) each->a_case.program = Json::parse(R"([{"verb": "forward"}])");
+  EXPECT_EQ(reference_key(a.a_case, "rank", "native"), reference_key(b.a_case, "rank", "native"));
+  for (HandMade* each : {&a, &b})
+    each->a_case.expect = Json::parse(R"([{"equal": {"what": ["units"], "to": ["reference"]}}])");
   EXPECT_NE(reference_key(a.a_case, "rank", "native"), reference_key(b.a_case, "rank", "native"));
 }
 

@@ -331,6 +331,36 @@ TEST(CollectiveBytes, ByFormula) {
       48.0);
 }
 
+TEST(Order, OfTheFirstOfEach) {
+  HandMade made;
+  expect_pass(
+      made,
+      R"([{"order": {"first": {"op": "all_gather", "unit": ""}, "then": {"op": "reduce_scatter", "unit": ""}}}])");
+  expect_pass(
+      made,
+      R"([{"order": {"phase": "backward", "first": {"op": "all_gather", "unit": ""}, "then": {"op": "reduce_scatter", "unit": ""}}}])");
+  expect_code(
+      made,
+      R"([{"order": {"first": {"op": "reduce_scatter", "unit": ""}, "then": {"op": "all_gather", "unit": ""}}}])",
+      "collective_order");
+  expect_code(
+      made,
+      R"([{"order": {"first": {"op": "all_gather", "unit": "0"}, "then": {"op": "reduce_scatter", "unit": ""}}}])",
+      "collective_order");
+}
+
+TEST(Devices, OfEveryParameter) {
+  HandMade made;
+  for (const int rank : {0, 1})
+    made.observation(HandMade::after_step, rank)
+        .entries.push_back(
+            {{"what", "devices"}, {"model", "model"}, {"values", {{"weight", "cpu"}, {"bias", "cpu"}}}});
+  expect_pass(made, R"([{"devices": {"is": "cpu"}}])");
+  expect_code(made, R"([{"devices": {"is": "accelerator"}}])", "device");
+  made.entry(HandMade::after_step, 1, "devices")["values"]["bias"] = "cuda:1";
+  EXPECT_EQ(expect_code(made, R"([{"devices": {"is": "cpu"}}])", "device").divergence["parameter"], "bias");
+}
+
 TEST(Layout, ChunksAlongDimensionZero) {
   HandMade made;
   expect_pass(made, R"([{"layout": {"kind": "chunk_dim0", "sharded": true}}])");

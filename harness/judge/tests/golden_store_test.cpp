@@ -20,6 +20,7 @@ class GoldenStoreTest : public ::testing::Test {
     root_ = fs::path(::testing::TempDir()) /
             ("golden-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
     fs::remove_all(root_);
+    made_.a_case.expect = Json::parse(R"([{"equal": {"what": ["recorded"], "to": ["golden"]}}])");
     GoldenStore(root_).save(made_.a_case, made_.golden.evidence, "ring");
   }
   void TearDown() override { fs::remove_all(root_); }
@@ -137,7 +138,7 @@ TEST(Recording, WhatAllRanksAgreeOnIsKeptOnce) {
     evidence.values[{3, "output", "model", "", rank}].tensor = make_tensor(DType::float32, {}, {7});
     evidence.values[{3, "gradients", "model", "w", rank}].none = true;
   }
-  const Recording recording = to_recording(evidence, 2);
+  const Recording recording = to_recording(evidence, HandMade().a_case);
   EXPECT_EQ(recording.tensors.size(), 3u);
   EXPECT_EQ(recording.directory["none"].size(), 1u);
   const Evidence back = from_recording(recording);
@@ -145,6 +146,15 @@ TEST(Recording, WhatAllRanksAgreeOnIsKeptOnce) {
   EXPECT_EQ(back.values.at({3, "loss", "model", "", 1}).tensor.element(0), 1);
   EXPECT_EQ(back.values.at({3, "output", "model", "", {}}).tensor.element(0), 7);
   EXPECT_THROW(from_recording({{{"nonsense", HostTensor{}}}, Json::object()}), std::invalid_argument);
+}
+
+TEST(Recording, KeepsTheFactsThatAreCompared) {
+  HandMade made;
+  EXPECT_TRUE(to_recording(made.golden.evidence, made.a_case).directory["facts"].empty());
+  made.a_case.expect = Json::parse(R"([{"equal": {"what": ["recorded"], "to": ["reference"]}}])");
+  EXPECT_TRUE(to_recording(made.golden.evidence, made.a_case).directory["facts"].empty());
+  made.a_case.expect = Json::parse(R"([{"equal": {"what": ["recorded"], "to": ["reference", "golden"]}}])");
+  EXPECT_EQ(to_recording(made.golden.evidence, made.a_case).directory["facts"].size(), 1u);
 }
 
 TEST(Sha256, KnownAnswer) {
