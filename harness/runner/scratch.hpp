@@ -17,7 +17,7 @@ class Scratch {
  public:
   // Makes <root>/fsdp-cts-XXXXXX, readable by this user only. An empty root: /dev/shm when it has 256 MiB
   // free, else $TMPDIR, else /tmp. Throws ScratchError naming the folder and the reason; also for a root so
-  // long that a Unix socket's path would not fit.
+  // long that a Unix socket's path would not fit. Removes this user's folders there whose owner is gone.
   explicit Scratch(const std::filesystem::path& root);
   // Removes the folder with everything in it.
   ~Scratch();
@@ -28,6 +28,7 @@ class Scratch {
 
  private:
   std::filesystem::path folder_;
+  int lock_ = -1;
 };
 
 // Creates one folder below; throws ScratchError.

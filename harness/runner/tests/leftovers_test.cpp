@@ -1,9 +1,12 @@
 // Nothing is left behind, whoever dies and however.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -72,6 +75,26 @@ TEST_F(Leftovers, ARunnerThatIsKilledTakesEverythingWithIt) {
   ::kill(pid, SIGKILL);
   EXPECT_EQ(WTERMSIG(end_of(pid)), SIGKILL);
   EXPECT_TRUE(within(std::chrono::seconds(2), [&] { return nothing_left(); }));
+}
+
+TEST_F(Leftovers, WhatARunnerLeftThatDiedWithItsGuardianGoesWithTheNextRun) {
+  const auto folder = [&](const std::string& name, bool with_lock) {
+    std::filesystem::create_directories(root() / name / "data");
+    if (with_lock) std::ofstream(root() / name / "owner.lock").put('\n');
+    return root() / name;
+  };
+  const auto left_over = folder("fsdp-cts-aaaaaa", true);
+  const auto owned = folder("fsdp-cts-bbbbbb", true);
+  const auto being_made = folder("fsdp-cts-cccccc", false);
+  const auto of_others = folder("something-else", true);
+  const int owner = ::open((owned / "owner.lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(owner, LOCK_EX), 0);
+  { const Session session(options()); }
+  EXPECT_FALSE(std::filesystem::exists(left_over));
+  for (const auto& other : {owned, being_made, of_others})
+    EXPECT_TRUE(std::filesystem::exists(other)) << other;
+  ::close(owner);
+  for (const auto& other : {owned, being_made, of_others}) std::filesystem::remove_all(other);
 }
 
 TEST_F(Leftovers, AnInterruptedRunnerCleansUpAndSaysSo) {
