@@ -58,50 +58,58 @@ std::string table(const Json& object) {
   return rows.empty() ? "" : "<table>\n" + rows + "</table>\n";
 }
 
-std::string case_body(const Json& record, const std::map<std::string, std::string>& explanations) {
+std::string paragraph(const std::string& label, const std::string& text) {
+  return text.empty() ? "" : fmt::format("<p><span class=soft>{}</span> {}</p>\n", label, text);
+}
+
+// What all cases of a scenario share.
+std::string scenario_body(const Json& record) {
+  std::string body = paragraph("why it exists:", text_of(record.at("why")));
+  std::string clauses;
+  for (const Json& clause : record.at("clauses")) clauses += (clauses.empty() ? "" : ", ") + text_of(clause);
+  body += paragraph("clauses:", clauses);
+  body += paragraph("from:", text_of(record.at("source")));
+  for (const Json& quirk : record.at("quirks")) body += paragraph("upstream's quirk:", text_of(quirk));
+  return body;
+}
+
+std::string in_words(const Json& record, const std::map<std::string, std::string>& explanations) {
+  const auto found = explanations.find(record.at("id").get<std::string>());
+  if (found == explanations.end()) return "";
+  return fmt::format("<details><summary>in words: {}</summary><pre>{}</pre></details>\n",
+                     text_of(record.at("id")), escaped(found->second));
+}
+
+std::string case_body(const Json& record) {
   std::string body;
-  auto paragraph = [&](const std::string& label, const std::string& text) {
-    if (!text.empty()) body += fmt::format("<p><span class=soft>{}</span> {}</p>\n", label, text);
-  };
-  if (!record.at("summary").get<std::string>().empty()) {
-    paragraph(escaped(record.at("code").get<std::string>()) + ":",
-              escaped(record.at("summary").get<std::string>()));
-  }
+  if (!record.at("summary").get<std::string>().empty())
+    body += paragraph(text_of(record.at("code")) + ":", text_of(record.at("summary")));
   body += table(record.at("divergence"));
   for (const char* evidence : {"stacks", "output"}) {
     if (record.at("divergence").contains(evidence))
       body += fmt::format("<pre>{}</pre>\n", text_of(record["divergence"][evidence]));
   }
-  if (record.contains("note")) paragraph("expectation file:", text_of(record["note"]));
-  paragraph("why this case exists:", text_of(record.at("why")));
-  std::string clauses;
-  for (const Json& clause : record.at("clauses")) clauses += (clauses.empty() ? "" : ", ") + text_of(clause);
-  paragraph("clauses:", clauses);
-  paragraph("from:", text_of(record.at("source")));
-  for (const Json& quirk : record.at("quirks")) paragraph("upstream's quirk:", text_of(quirk));
+  if (record.contains("note")) body += paragraph("expectation file:", text_of(record["note"]));
   const Json& counts = record.at("counts");
-  paragraph("compared:", fmt::format("{} elements in {} tensors, {} of them bit for bit; {} collectives; "
-                                     "largest difference {:.3g} ULP; lane {}",
-                                     counts.at("elements").dump(), counts.at("tensors").dump(),
-                                     counts.at("exact_elements").dump(), counts.at("collectives").dump(),
-                                     record.at("max_ulp").is_number() ? record["max_ulp"].get<double>() : 0.0,
-                                     text_of(record.at("lane"))));
-  body += fmt::format("<pre>{}</pre>\n", text_of(record.at("repeat")));
-  if (auto found = explanations.find(record.at("id").get<std::string>()); found != explanations.end()) {
-    body +=
-        fmt::format("<details><summary>in words</summary><pre>{}</pre></details>\n", escaped(found->second));
-  }
-  return body;
+  body += paragraph("compared:",
+                    fmt::format("{} elements in {} tensors, {} of them bit for bit; {} collectives; "
+                                "largest difference {:.3g} ULP; lane {}",
+                                counts.at("elements").dump(), counts.at("tensors").dump(),
+                                counts.at("exact_elements").dump(), counts.at("collectives").dump(),
+                                record.at("max_ulp").is_number() ? record["max_ulp"].get<double>() : 0.0,
+                                text_of(record.at("lane"))));
+  return body + fmt::format("<pre>{}</pre>\n", text_of(record.at("repeat")));
 }
 
-std::string case_html(const Json& record, const std::map<std::string, std::string>& explanations) {
-  const std::string id = escaped(record.at("id").get<std::string>());
-  const std::string verdict = record.at("verdict").get<std::string>();
+// A failure stands twice on the page; the filter finds and counts only one of the two.
+std::string case_html(const Json& record, const std::string& body, bool filtered) {
+  const std::string id = text_of(record.at("id")), verdict = text_of(record.at("verdict"));
+  const std::string found_as =
+      filtered ? fmt::format(" data-id=\"{}\" data-verdict=\"{}\"", id, verdict) : "";
   return fmt::format(
-      "<details data-id=\"{}\" data-verdict=\"{}\"><summary><span class=\"tag {}\">{}</span><span "
-      "class=id>{}</span><span class=time>{:.0f} ms</span></summary><div class=body>\n{}</div></details>\n",
-      id, verdict, colour(record), verdict, id, record.at("seconds").get<double>() * 1000,
-      case_body(record, explanations));
+      "<details{}><summary><span class=\"tag {}\">{}</span><span class=id>{}</span><span class=time>{:.0f} "
+      "ms</span></summary><div class=body>\n{}</div></details>\n",
+      found_as, colour(record), verdict, id, record.at("seconds").get<double>() * 1000, body);
 }
 
 std::string verdict_sentence(const Report& report) {
@@ -138,9 +146,33 @@ std::string summary_html(const Report& report) {
 std::string failures_html(const Report& report, const std::map<std::string, std::string>& explanations) {
   std::string html;
   for (const Json& record : report.cases) {
-    if (needs_attention(record)) html += case_html(record, explanations);
+    if (needs_attention(record))
+      html += case_html(record, case_body(record) + scenario_body(record) + in_words(record, explanations),
+                        false);
   }
   return html.empty() ? "" : "<h2>Not as expected</h2>\n" + html;
+}
+
+// Cases are many and much alike: what they share stands once, on their scenario.
+std::string scenario_html(const std::vector<const Json*>& records,
+                          const std::map<std::string, std::string>& explanations) {
+  std::map<std::string, int> verdicts;
+  const Json* worst = records.front();
+  std::string rows;
+  for (const Json* record : records) {
+    ++verdicts[text_of(record->at("verdict"))];
+    if (needs_attention(*record)) worst = record;
+    rows += case_html(*record, case_body(*record), true);
+  }
+  std::string counts;
+  for (const auto& [verdict, count] : verdicts)
+    counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", count, verdict);
+  return fmt::format(
+      "<details class=scenario><summary><span class=\"tag {}\">{}</span><span "
+      "class=id>{}</span></summary><div "
+      "class=body>\n{}{}</div>\n{}</details>\n",
+      colour(*worst), counts, text_of(records.front()->at("scenario")), scenario_body(*records.front()),
+      in_words(*records.front(), explanations), rows);
 }
 
 std::string cases_html(const Report& report, const std::map<std::string, std::string>& explanations) {
@@ -148,11 +180,14 @@ std::string cases_html(const Report& report, const std::map<std::string, std::st
   for (const auto& [verdict, count] : report.footer.at("verdicts").items())
     options += fmt::format("<option>{}</option>", verdict);
   std::string html = fmt::format(
-      "<h2>All cases</h2>\n<div class=filter><input id=text placeholder=\"part of a case id\" "
+      "<h2>All cases, by scenario</h2>\n<div class=filter><input id=text placeholder=\"part of a case id\" "
       "aria-label=\"part of a case id\"><select id=verdict aria-label=verdict><option value=\"\">every "
       "verdict</option>{}</select><span id=shown class=soft></span></div>\n",
       options);
-  for (const Json& record : report.cases) html += case_html(record, explanations);
+  std::map<std::string, std::vector<const Json*>> by_scenario;
+  for (const Json& record : report.cases)
+    by_scenario[record.at("scenario").get<std::string>()].push_back(&record);
+  for (const auto& [scenario, records] : by_scenario) html += scenario_html(records, explanations);
   return html;
 }
 

@@ -18,16 +18,18 @@ h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .6re
 table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .25rem .6rem .25rem 0; vertical-align: top; border-bottom: 1px solid var(--line); }
 details { border-bottom: 1px solid var(--line); padding: .3rem 0; } summary { cursor: pointer; display: flex; gap: .7rem; align-items: baseline; }
 summary .id { font-family: ui-monospace, monospace; font-size: 13px; overflow-wrap: anywhere; flex: 1; }
-summary .tag { min-width: 6.5rem; font-weight: 600; } summary .time { color: var(--soft); font-size: 13px; }
+summary .tag { min-width: 6.5rem; max-width: 14rem; font-weight: 600; } summary .time { color: var(--soft); font-size: 13px; }
 .body { padding: .4rem 0 .8rem 7.2rem; } .body p { margin: .3rem 0; max-width: 60rem; }
 pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px; padding: .7rem; overflow-x: auto; font-size: 12.5px; white-space: pre-wrap; margin: .5rem 0; }
 .filter { display: flex; gap: .6rem; margin: .8rem 0; flex-wrap: wrap; } input, select { font: inherit; padding: .3rem .5rem; color: inherit; background: var(--panel); border: 1px solid var(--line); border-radius: 6px; } input { flex: 1; min-width: 14rem; }
+.scenario > details { margin-left: 1.5rem; } .scenario > details:last-child { border-bottom: 0; } .scenario > .body { padding-left: 1.5rem; }
+td { overflow-wrap: anywhere; }
 @media (max-width: 50rem) { .body { padding-left: 0; } }
 )css";
 
 const std::string_view html_script = R"js(
 const text = document.getElementById('text'), verdict = document.getElementById('verdict'), shown = document.getElementById('shown');
-const cases = [...document.querySelectorAll('details[data-id]')];
+const cases = [...document.querySelectorAll('details[data-id]')], scenarios = [...document.querySelectorAll('details.scenario')];
 function filter() {
   const needle = text.value.toLowerCase(), wanted = verdict.value;
   let count = 0;
@@ -35,6 +37,11 @@ function filter() {
     const fits = (!needle || each.dataset.id.toLowerCase().includes(needle)) && (!wanted || each.dataset.verdict === wanted);
     each.hidden = !fits;
     if (fits) ++count;
+  }
+  const narrowed = needle || wanted;
+  for (const each of scenarios) {
+    each.hidden = !each.querySelector('details[data-id]:not([hidden])');
+    if (narrowed) each.open = true;
   }
   shown.textContent = count + ' of ' + cases.length + ' cases';
 }
