@@ -28,7 +28,7 @@ bool fits_an_id(const std::string& text) {
   return !text.empty() && text.find_first_of(",=[]#/* \t\n\"'") == std::string::npos;
 }
 
-void check_name(const Scope& taken, const std::string& name, const Place& place, Mistakes& mistakes) {
+void check_name(const Scope& taken, const std::string& name, const SourcePlace& place, Mistakes& mistakes) {
   static const std::vector<std::string> reserved = {"world", "iteration", "true", "false",   "null",
                                                     "in",    "min",       "max",  "ceil_div"};
   if (!is_identifier(name))
@@ -39,7 +39,7 @@ void check_name(const Scope& taken, const std::string& name, const Place& place,
 
 Axis read_axis(const DataTree::Entry& entry, bool additional, Mistakes& mistakes) {
   Axis axis{entry.key, {}, additional};
-  const auto add = [&](const std::string& text, const DataTree& value, const Place& place) {
+  const auto add = [&](const std::string& text, const DataTree& value, const SourcePlace& place) {
     if (!fits_an_id(text)) mistakes.add(place, "axis value '" + text + "' cannot stand in a case id");
     for (const AxisValue& other : axis.values)
       if (other.text == text)
@@ -111,7 +111,7 @@ void bind(Binding& binding, const Axis& axis, std::size_t index, Mistakes& mista
 void check_quick_entry(const DataTree& entry, const std::vector<Axis>& axes, const std::vector<int>& worlds,
                        Mistakes& mistakes) {
   for (const DataTree::Entry& bound : entry.entries) {
-    const Place place{entry.place.file, bound.line};
+    const SourcePlace place{entry.place.file, bound.line};
     std::vector<std::string> names = {"world"}, values;
     for (const Axis& axis : axes) {
       names.push_back(axis.name);

@@ -86,8 +86,9 @@ Json minimum_of(const DataTree& tree, const Scope& scope, const Json& expect, Mi
   // Unit trees and the like are no tensors; that some were compared is seen to by the comparison itself.
   static const std::vector<std::string> facts = {"units", "attempt", "recorded", "seen_parameters"};
   const bool compares = std::any_of(expect.begin(), expect.end(), [](const Json& entry) {
-    if (!entry.contains("equal")) return false;
-    const Json what = entry["equal"].value("what", Json::array());
+    const char* kind = entry.contains("equal") ? "equal" : "match";
+    if (!entry.contains(kind)) return false;
+    const Json what = entry[kind].value("what", Json::array());
     return std::any_of(what.begin(), what.end(), [](const Json& name) {
       return std::find(facts.begin(), facts.end(), name) == facts.end();
     });

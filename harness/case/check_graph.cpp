@@ -80,12 +80,12 @@ class GraphCheck {
     if (like && like->is_string()) child(like->scalar.get<std::string>(), like->place);
   }
 
-  void value(const std::string& name, const Place& place) {
+  void value(const std::string& name, const SourcePlace& place) {
     if (std::find(values_.begin(), values_.end(), name) == values_.end())
       mistakes_.add(place, unknown_name("value", name, values_));
   }
 
-  const Json* child(const std::string& path, const Place& place) {
+  const Json* child(const std::string& path, const SourcePlace& place) {
     const Json* found = find_module(graph_, path);
     if (!found) {
       std::vector<std::string> paths = module_paths(graph_);
@@ -117,7 +117,7 @@ class GraphCheck {
                     unknown_name(kind.substr(0, kind.size() - 1), main.scalar.get<std::string>(), known));
   }
 
-  const StateShape* parameter(const std::string& path, const Place& place) {
+  const StateShape* parameter(const std::string& path, const SourcePlace& place) {
     if (state_.empty()) {
       Json untied = graph_;
       untied.erase("tie");

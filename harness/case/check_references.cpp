@@ -152,7 +152,7 @@ std::vector<std::string> observations_needed(const std::string& kind, const Json
 }
 
 void check_expectation(const Json& expectation, const Case& a_case, const ProgramCheck& seen,
-                       const Place& place, Mistakes& mistakes) {
+                       const SourcePlace& place, Mistakes& mistakes) {
   const std::string kind = expectation.begin().key();
   const Json& arguments = expectation.begin().value();
   const auto known = [&](const char* what, const std::string& name, const Names& names) {
@@ -180,7 +180,7 @@ void check_expectation(const Json& expectation, const Case& a_case, const Progra
   }
 }
 
-void check_plan(const std::string& instance, const Json& plan, const Case& a_case, const Place& place,
+void check_plan(const std::string& instance, const Json& plan, const Case& a_case, const SourcePlace& place,
                 Mistakes& mistakes) {
   const Json& model = a_case.models[instance];
   const auto exists = [&](const Json& path) {

@@ -63,7 +63,7 @@ std::string DataTree::shown() const {
   return "'" + (text.size() > 60 ? text.substr(0, 57) + "..." : text) + "'";
 }
 
-DataTree tree_of(const nlohmann::ordered_json& value, const Place& place) {
+DataTree tree_of(const nlohmann::ordered_json& value, const SourcePlace& place) {
   DataTree tree;
   tree.place = place;
   if (value.is_array()) {

@@ -11,7 +11,7 @@
 
 namespace fsdp_cts {
 
-struct Place {
+struct SourcePlace {
   std::shared_ptr<const std::string> file;  // as it shall stand in messages
   int line = 0;
   std::string text() const { return (file ? *file : "") + ":" + std::to_string(line); }
@@ -26,7 +26,7 @@ struct DataTree {
   nlohmann::ordered_json scalar;  // null, boolean, integer, float or string
   std::vector<DataTree> items;    // of a list
   std::vector<Entry> entries;     // of a map, in file order
-  Place place;
+  SourcePlace place;
 
   bool is_scalar() const { return kind == Kind::scalar || kind == Kind::unknown; }
   bool is_unknown() const { return kind == Kind::unknown; }
@@ -53,7 +53,7 @@ struct DataTree::Entry {
 };
 
 // A value made by the harness itself: list, map or scalar, all at one place.
-DataTree tree_of(const nlohmann::ordered_json& value, const Place& place);
+DataTree tree_of(const nlohmann::ordered_json& value, const SourcePlace& place);
 
 // JSON merge patch, RFC 7396: null removes, maps merge, everything else replaces. Order is kept, new keys
 // come last.

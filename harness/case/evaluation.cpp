@@ -5,7 +5,7 @@
 namespace fsdp_cts {
 namespace {
 
-DataTree unknown_at(const Place& place) {
+DataTree unknown_at(const SourcePlace& place) {
   DataTree tree;
   tree.kind = DataTree::Kind::unknown;
   tree.place = place;

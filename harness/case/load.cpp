@@ -45,7 +45,7 @@ std::vector<Scenario> scenarios_of(DataTree tree, const std::filesystem::path& f
     mistakes.add(of_seed->place, "'of_seed' is for twins; the scenario itself is always upstream's");
   std::vector<Scenario> scenarios = {{tree, id, id, file}};
   for (const DataTree::Entry& twin : twins) {
-    const Place place{tree.place.file, twin.line};
+    const SourcePlace place{tree.place.file, twin.line};
     if (!std::regex_match(twin.key, suffix_form))
       mistakes.add(place, "a twin's name must be lower case letters, digits and _; found '" + twin.key + "'");
     for (const char* key : {"id", "twins", "source"})
@@ -63,7 +63,7 @@ std::vector<Scenario> scenarios_of(DataTree tree, const std::filesystem::path& f
 // What one file gives. Files do not depend on each other, so they are read side by side.
 struct LoadedFile {
   std::vector<Case> cases;
-  std::vector<std::pair<std::string, Place>> ids;  // of the scenario and its twins
+  std::vector<std::pair<std::string, SourcePlace>> ids;  // of the scenario and its twins
   Mistakes mistakes;
 };
 
@@ -111,7 +111,7 @@ std::vector<Case> load(const std::filesystem::path& conformance, const Filter* o
   Mistakes mistakes;
   const ModelFiles models = load_model_files(conformance, mistakes);
   std::vector<Case> cases;
-  std::map<std::string, Place> place_of_id;
+  std::map<std::string, SourcePlace> place_of_id;
   for (LoadedFile& loaded : load_files(files, models, only)) {
     mistakes.add_all(loaded.mistakes);
     for (const auto& [id, place] : loaded.ids)

@@ -7,7 +7,7 @@
 
 namespace fsdp_cts {
 
-void Mistakes::add(const Place& place, const std::string& what) {
+void Mistakes::add(const SourcePlace& place, const std::string& what) {
   ++noted_;
   Line line{place.file ? *place.file : "", place.line, what};
   if (std::find(lines_.begin(), lines_.end(), line) == lines_.end()) lines_.push_back(std::move(line));

@@ -14,7 +14,7 @@ class Mistakes {
  public:
   // The same mistake found in several cases of a scenario is kept once. `what` says what was found and what
   // is allowed.
-  void add(const Place& place, const std::string& what);
+  void add(const SourcePlace& place, const std::string& what);
   void add_all(const Mistakes& others);
   bool empty() const { return lines_.empty(); }
   std::size_t noted() const { return noted_; }  // grows with every add(), repeated ones included

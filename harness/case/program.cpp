@@ -143,7 +143,7 @@ class Unroller {
     return flat;
   }
 
-  void append(Json flat, std::optional<std::int64_t> iteration, const Place& place) {
+  void append(Json flat, std::optional<std::int64_t> iteration, const SourcePlace& place) {
     if (iteration) flat["iteration"] = *iteration;
     program.push_back(std::move(flat));
     if (program.size() < longest) return;

@@ -5,7 +5,7 @@
 namespace fsdp_cts {
 namespace {
 
-DataTree empty_map(const Place& place) {
+DataTree empty_map(const SourcePlace& place) {
   DataTree map;
   map.kind = DataTree::Kind::map;
   map.place = place;

@@ -58,7 +58,7 @@ class Converter {
 
  private:
   void add_entry(DataTree& tree, const YAML::Node& key, const YAML::Node& value, int depth) {
-    const Place place{file_, key.Mark().line + 1};
+    const SourcePlace place{file_, key.Mark().line + 1};
     if (!key.IsScalar()) return mistakes_.add(place, "a key must be text");
     if (tree.find(key.Scalar())) return mistakes_.add(place, "key '" + key.Scalar() + "' occurs twice");
     DataTree converted = convert(value, depth + 1);

@@ -23,7 +23,7 @@ summary .tag { min-width: 6.5rem; max-width: 14rem; font-weight: 600; } summary 
 pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px; padding: .7rem; overflow-x: auto; font-size: 12.5px; white-space: pre-wrap; margin: .5rem 0; }
 .filter { display: flex; gap: .6rem; margin: .8rem 0; flex-wrap: wrap; } input, select { font: inherit; padding: .3rem .5rem; color: inherit; background: var(--panel); border: 1px solid var(--line); border-radius: 6px; } input { flex: 1; min-width: 14rem; }
 .scenario > details { margin-left: 1.5rem; } .scenario > details:last-child { border-bottom: 0; } .scenario > .body { padding-left: 1.5rem; }
-td { overflow-wrap: anywhere; }
+td { overflow-wrap: anywhere; } td.soft { white-space: nowrap; }
 @media (max-width: 50rem) { .body { padding-left: 0; } }
 )css";
 
