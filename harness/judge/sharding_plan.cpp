@@ -24,6 +24,31 @@ bool alone(const Json& unit) {
   return group != unit.end() && (group->is_object() || *group == "self");
 }
 
+// LANGUAGE.md §5, `enable_wrap`: outside of a context there is no unit; inside, the unit's own keys go before the
+// context's.
+Json units_made(const Json& asked) {
+  Json made = Json::array();
+  for (const Json& unit : asked) {
+    auto context = unit.find("enable_wrap");
+    if (context == unit.end()) {
+      made.push_back(unit);
+    } else if (context->is_object()) {
+      Json settings = *context;
+      settings.update(unit);
+      made.push_back(std::move(settings));
+    }
+  }
+  return made;
+}
+
+Json plans_as_made(Json plans) {
+  if (!plans.is_object()) return plans;
+  for (auto& [model, plan] : plans.items()) {
+    if (plan.is_object() && plan.contains("units")) plan["units"] = units_made(plan["units"]);
+  }
+  return plans;
+}
+
 }  // namespace
 
 bool inside_module(const std::string& parameter, const std::string& module) {
@@ -37,7 +62,7 @@ std::vector<std::string> unit_modules(const Json& unit) {
   return modules == unit.end() ? std::vector<std::string>{""} : strings_of(*modules);
 }
 
-ShardingPlan::ShardingPlan(const Case& a_case) : plans_(a_case.plans), world_(a_case.world) {}
+ShardingPlan::ShardingPlan(const Case& a_case) : plans_(plans_as_made(a_case.plans)), world_(a_case.world) {}
 
 const Json* ShardingPlan::plan(const std::string& model) const {
   if (!plans_.is_object()) return nullptr;

@@ -16,6 +16,7 @@ struct ShardGroups {
   std::size_t size() const { return groups.empty() ? 0 : groups.front().size(); }
 };
 
+// A unit asked for through `wrap()` counts with the settings that it gets in the end, or not at all.
 class ShardingPlan {
  public:
   explicit ShardingPlan(const Case& a_case);
@@ -37,7 +38,7 @@ class ShardingPlan {
 
  private:
   ShardGroups mesh_groups(const Json& plan) const;
-  const Json& plans_;
+  const Json plans_;
   int world_;
 };
 
