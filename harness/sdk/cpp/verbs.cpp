@@ -146,22 +146,15 @@ void Verbs::loss(const Json& step) {
   std::this_thread::sleep_for(in_.delay_after_loss_);
 }
 
-// One operation over all copies; the result is each name's copies one behind the other.
+// One operation over all copies; the result is what became of them, flattened, one behind the other.
 void Verbs::foreach_mul(const Json& step) {
-  std::vector<at::Tensor> all;
-  const std::size_t copies = step.value("copies", std::size_t{1});
-  for (std::size_t copy = 0; copy < copies; ++copy) {
-    for (const Json& name : step.at("of")) all.push_back(one(name).clone());
+  std::vector<at::Tensor> tensors;
+  for (std::size_t copy = 0; copy < step.value("copies", std::size_t{1}); ++copy) {
+    for (const Json& name : step.at("of")) tensors.push_back(one(name).clone());
   }
-  at::_foreach_mul_(all, step.at("by").get<double>());
-  const std::size_t names = step.at("of").size();
-  Tensors products;
-  for (std::size_t name = 0; name < names; ++name) {
-    std::vector<at::Tensor> of_name;
-    for (std::size_t i = name; i < all.size(); i += names) of_name.push_back(all[i]);
-    products.push_back(at::cat(of_name));
-  }
-  in_.registers_[step.value("into", "product")] = std::move(products);
+  at::_foreach_mul_(tensors, step.at("by").get<double>());
+  for (at::Tensor& tensor : tensors) tensor = tensor.flatten();
+  in_.registers_[step.value("into", "product")] = {at::cat(tensors)};
 }
 
 // A tensor shaped like `like`, every dimension `grow` larger and filled; or the part of a data tensor that

@@ -100,12 +100,10 @@ def _state_dict(run: Interpreter, step: Step) -> None:
 
 
 def _foreach_mul(run: Interpreter, step: Step) -> None:
-    """One operation over all copies; the result is each name's copies one behind the other."""
-    names, copies = step["of"], step.get("copies", 1)
-    tensors = [_values(run, name)[0].clone() for _ in range(copies) for name in names]
+    """One operation over all copies; the result is what became of them, flattened, one behind the other."""
+    tensors = [_values(run, name)[0].clone() for _ in range(step.get("copies", 1)) for name in step["of"]]
     torch._foreach_mul_(tensors, step["by"])
-    products = tuple(torch.cat(tensors[i :: len(names)]) for i in range(len(names)))
-    run.context.registers[step.get("into", "product")] = products
+    run.context.registers[step.get("into", "product")] = (torch.cat([tensor.flatten() for tensor in tensors]),)
 
 
 def _clip_grad_norm(run: Interpreter, step: Step) -> None:
