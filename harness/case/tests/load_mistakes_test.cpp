@@ -188,6 +188,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"WhenUnknownName", 30, "  - {forward: x, when: flog}",
                 AT(30) "unknown name 'flog', did you mean 'flag'?"},
         Mistake{"UninterruptedExpression", 30, "  - forward: \"${flag\"", AT(30) "'${' without '}'"},
+        Mistake{"ForeachOfWhat", 31, "  - loss: sum\n  - foreach_mul: {of: nothing, by: 2}",
+                AT(32) "unknown input 'nothing'"},
         Mistake{"TooLong", 30, "  - forward: x\n  - {repeat: 1000000, do: [{delay: 1}]}",
                 AT(31) "the program has more than 100000 steps"}),
     [](const auto& mistake) { return mistake.param.name; });
@@ -197,6 +199,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Mistake{"Kind", 34, "  - equals: {what: [loss]}",
                 AT(34) "unknown expectation 'equals', did you mean 'equal'?"},
+        Mistake{"MatchOfNothing", 34, "  - match: {what: [loss]}",
+                AT(34) "match needs one of 'labels' and 'between'"},
+        Mistake{"MatchOfAnUnknownLabel", 34, "  - match: {what: [loss], labels: [here, there]}",
+                AT(34) "unknown label 'here'; none is allowed"},
         Mistake{"KindInADroppedOne", 34, "  - equal: {what: loss}\n  - {equals: {what: [loss]}, when: false}",
                 AT(35) "unknown expectation 'equals'"},
         Mistake{"TwoKinds", 34, "  - {equal: {what: loss}, finite: loss}",

@@ -1,0 +1,121 @@
+// The suite as it is committed: it loads, it covers the seeds, and what is published beside it (schemas,
+// levels) says what the loader says. After a change the test writes the new file and names the command that
+// publishes it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "harness/case/coverage.hpp"
+#include "harness/case/explain.hpp"
+#include "harness/case/machine.hpp"
+#include "harness/case/schema.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+const std::filesystem::path conformance = FSDP_CTS_CONFORMANCE;
+
+void expect_published(const std::string& file, const std::string& wanted) {
+  const std::filesystem::path published = conformance / file;
+  std::ifstream stream(published);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (text == wanted) return;
+  const std::string fresh = testing::TempDir() + published.filename().string();
+  std::ofstream(fresh) << wanted;
+  ADD_FAILURE() << published.string() << " is not what the loader says.\nPublish the new one:  cp " << fresh
+                << " " << published.string();
+}
+
+TEST(Schema, OfScenariosIsPublished) {
+  expect_published("schema/scenario.schema.json", scenario_schema().dump(1) + "\n");
+}
+TEST(Schema, OfModelsIsPublished) {
+  expect_published("schema/model.schema.json", model_schema().dump(1) + "\n");
+}
+
+// The suite itself, as it is committed.
+class Suite : public testing::Test {
+ protected:
+  static const std::vector<Case>& cases() {
+    static const std::vector<Case> loaded = load_cases(conformance);
+    return loaded;
+  }
+};
+
+TEST_F(Suite, EveryCaseLoadsHasDataAndCanBeExplained) {
+  ASSERT_FALSE(cases().empty());
+  for (const Case& a_case : cases()) {
+    EXPECT_FALSE(explain_case(a_case).empty()) << a_case.id;
+    if (a_case.skip_reason) continue;
+    EXPECT_FALSE(make_data(a_case).empty()) << a_case.id;
+    EXPECT_FALSE(a_case.program.empty()) << a_case.id;
+    EXPECT_FALSE(a_case.expect.empty()) << a_case.id << " expects nothing";
+  }
+}
+
+TEST_F(Suite, IdsAreUnique) {
+  std::map<std::string, int> count;
+  for (const Case& a_case : cases()) EXPECT_EQ(++count[a_case.id], 1) << a_case.id;
+}
+
+TEST_F(Suite, EveryScenarioHasAQuickCase) {
+  std::map<std::string, bool> quick;
+  // What needs a GPU in every case is quick for nobody who has none.
+  for (const Case& a_case : cases()) {
+    if (a_case.requires_.empty()) quick[a_case.scenario] |= a_case.quick;
+  }
+  for (const auto& [scenario, has_one] : quick) EXPECT_TRUE(has_one) << scenario;
+}
+
+// What must have been judged on a CPU, one file per seed and world, so that a case that vanishes is missed.
+TEST_F(Suite, LevelsArePublished) {
+  const Machine without_gpu{};
+  std::map<std::pair<std::string, int>, std::map<std::string, int>> levels;
+  for (const Case& a_case : cases())
+    if (!why_not_runnable(a_case, without_gpu)) ++levels[{a_case.seed, a_case.world}][a_case.scenario];
+  std::set<std::string> due;
+  for (const auto& [level, scenarios] : levels) {
+    const auto& [seed, world] = level;
+    std::string text =
+        "# What a run of seed:" + seed + " at world " + std::to_string(world) +
+        " must have judged on a CPU, for `fsdp-cts run --must-run`. Fewer is a fault of the run.\n";
+    for (const auto& [scenario, count] : scenarios)
+      text += scenario + "[* >= " + std::to_string(count) + "\n";
+    std::string name = seed + ".w" + std::to_string(world) + ".txt";
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+    due.insert(name);
+    expect_published("levels/" + name, text);
+  }
+  for (const auto& file : std::filesystem::directory_iterator(conformance / "levels"))
+    EXPECT_TRUE(due.count(file.path().filename().string()))
+        << file.path() << " is of no seed and world; remove it";
+}
+
+TEST(Seeds, HaveTheTotalsOfTheUpstreamFiles) {
+  int items = 0, cases = 0, early_returns = 0;
+  std::map<std::string, int> cases_of;
+  const std::vector<SeedMethod> seeds = load_seeds(conformance);
+  for (const SeedMethod& method : seeds) {
+    items += method.items;
+    cases += method.cases;
+    early_returns += method.early_returns;
+    cases_of[method.seed] += method.cases;
+  }
+  EXPECT_EQ(seeds.size(), 63u);
+  EXPECT_EQ(items, 144);
+  EXPECT_EQ(cases, 1916);
+  EXPECT_EQ(early_returns, 8);
+  EXPECT_EQ(cases_of, (std::map<std::string, int>{
+                          {"F2MP", 26}, {"C1MP", 8}, {"UOP", 349}, {"CORE", 1475}, {"WRAP", 58}}));
+}
+
+TEST_F(Suite, CoversEverySeed) {
+  const Coverage coverage = measure_coverage(cases(), load_seeds(conformance), this_machine());
+  for (const std::string& fault : coverage.faults) ADD_FAILURE() << fault;
+  for (const MethodCoverage& method : coverage.methods) EXPECT_EQ(method.missing(), 0) << method.seed.method;
+}
+
+}  // namespace
+}  // namespace fsdp_cts
