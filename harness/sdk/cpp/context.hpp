@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "harness/sdk/cpp/case.hpp"
 #include "harness/sdk/cpp/data.hpp"
 #include "harness/sdk/cpp/recorder.hpp"
+#include "harness/sdk/cpp/tensors.hpp"
 
 namespace fsdp_cts::sdk {
 
@@ -27,6 +29,7 @@ struct Context {
   // verb ends.
   std::string phase = "other";
   int step = -1;
+  std::map<std::string, Tensors> registers;
   std::vector<Warning> warnings;  // since the last `warnings` observation; c10's own warnings land here too
 
   void warn(std::string category, std::string message) {

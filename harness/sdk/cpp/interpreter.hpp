@@ -68,7 +68,7 @@ class Interpreter {
   Context context_;
   std::map<int, int> attempt_begin_of_;  // index of an attempt_end -> index of its attempt_begin
   std::map<std::string, Model> models_;
-  std::map<std::string, Tensors> registers_;
+  std::map<std::string, Tensors>& registers_ = context_.registers;
   std::map<std::string, NamedOptimizer> optimizers_;
   std::map<std::string, std::pair<std::string, StateDict>>
       state_dicts_;                            // name -> instance it is of, contents
