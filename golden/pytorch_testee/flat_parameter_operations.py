@@ -101,6 +101,10 @@ class FlatParameterOperations(Operations):
             for parameter in model.module.parameters():
                 parameter.zero_()
 
+    def exposed(self, model: Model, name: str) -> torch.Tensor:
+        """An original parameter that is not exposed can still be written to in place, where it lies in the flat one."""
+        return FlatViews(model, states(model)).parameter(model.slot(name)).value
+
     # What only an FSDP library has.
     def units(self, model: Model) -> list[dict[str, Any]]:
         views = FlatViews(model, states(model))

@@ -4,7 +4,6 @@ changes what FSDP does; a delay can be put in where a scenario asks for one."""
 from __future__ import annotations
 
 import functools
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
 from fsdp_cts_sdk import Model
+from fsdp_cts_sdk.sleep import sleep
 from pytorch_testee.trace import CollectiveTrace
 
 
@@ -109,7 +109,7 @@ class Instruments:
 
     def _wait_before_free(self) -> None:
         if self.delay_before_free and self.trace.phase() == "forward":
-            time.sleep(self.delay_before_free)
+            sleep(self.delay_before_free, self.trace.device)
 
 
 def _before(owner: Any, name: str, look: Callable[..., Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch.distributed._functional_collectives as funcol
 from torch.distributed import distributed_c10d
 
 from fsdp_cts_sdk.dtypes import dtype_name
+from fsdp_cts_sdk.sleep import sleep
 from pytorch_testee.groups import Groups
 
 Event = dict[str, Any]
@@ -27,6 +27,7 @@ class CollectiveTrace:
         self.events: list[Event] = []
         self.phase: Callable[[], str] = lambda: "other"
         self.delay_before_reduce = 0.0
+        self.device = groups.device
         self._groups = groups
         self._unit: str | None = None
         self._silent = False
@@ -77,7 +78,7 @@ class CollectiveTrace:
             record("all_gather", tensor, tensor.numel(), sum(t.numel() for t in tensor_list), group)
 
         def reduce_scatter_tensor(output, input, op=dist.ReduceOp.SUM, group=None, async_op=False):
-            time.sleep(self.delay_before_reduce)
+            sleep(self.delay_before_reduce, self.device)
             record("reduce_scatter", input, input.numel(), output.numel(), group, op)
 
         def all_reduce(tensor, op=dist.ReduceOp.SUM, group=None, async_op=False):

@@ -190,6 +190,15 @@ class State(TesteeCase):
             self.assertTrue(torch.equal(self.whole(answers, "full_parameters", "lin2.weight"), torch.full((7, 5), 2.0)))
             self.assertTrue(torch.equal(self.whole(answers, "full_parameters", "lin1.weight"), DATA["parameters/model/lin1.weight"]))
 
+    def test_writing_into_the_flat_parameter(self) -> None:
+        """In place each rank writes its own part, also where no original parameter is exposed."""
+        new = {"inputs/new": dyadic(7, 5, seed=40)}
+        for exposed in (True, False):
+            mutation = step("mutate", **{"from": "new"}, parameter="lin2.weight", what="value", how="inplace", model="model")
+            answers = self.act(MODEL, plan(use_orig_params=exposed), [MADE, mutation, observe("full_parameters")], DATA | new)
+            self.assertTrue(torch.equal(self.whole(answers, "full_parameters", "lin2.weight"), new["inputs/new"]))
+            self.assertTrue(torch.equal(self.whole(answers, "full_parameters", "lin1.weight"), DATA["parameters/model/lin1.weight"]))
+
     def test_writing_in_a_summon(self) -> None:
         inside = [step("enter", scope="summon", model="model"), observe("full_parameters"), step("mutate", parameter="lin1.bias", what="value", how="inplace", fill=3, model="model"), step("leave", scope="summon", model="model")]
         answers = self.act(MODEL, plan(), [MADE, inside, observe("parameters", "trace")], DATA)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import torch.nn.functional as F
 from fsdp_cts_sdk.errors import Unsupported
 from fsdp_cts_sdk.model import Model, build_model
 from fsdp_cts_sdk.mutation import mutate
+from fsdp_cts_sdk.sleep import sleep
 
 if TYPE_CHECKING:
     from fsdp_cts_sdk.interpreter import Interpreter
@@ -68,7 +68,7 @@ def _loss(run: Interpreter, step: Step) -> None:
     else:
         raise Unsupported(f"no loss '{kind}'; known are sum, dot, mse, cross_entropy")
     run.context.registers[step.get("into", "loss")] = (loss,)
-    time.sleep(run.delay_after_loss)
+    sleep(run.delay_after_loss, run.operations.device)
 
 
 def _optimizer(run: Interpreter, step: Step) -> None:
@@ -114,7 +114,7 @@ def _clip_grad_norm(run: Interpreter, step: Step) -> None:
 def _delay(run: Interpreter, step: Step) -> None:
     seconds, at = step["milliseconds"] / 1000, step.get("at", "now")
     if at == "now":
-        time.sleep(seconds)
+        sleep(seconds, run.operations.device)
     elif at == "after_loss":
         run.delay_after_loss = seconds
     else:

@@ -35,7 +35,12 @@ class Serving(unittest.TestCase):
             self.assertEqual((answer.end["type"], answer.end["reason"]), ("unsupported", "this testee shards nothing"))
             self.assertEqual(answer.progress, [])
 
-            (answer,) = session.run({"models": {"model": linear(3, 2)}, "program": FORWARD}, DATA)
+            (answer,) = session.run({"models": {"model": linear(3, 2)}, "program": FORWARD, "requires": ["gpu"]}, DATA)
+            self.assertEqual(answer.end["type"], "unsupported")
+            self.assertIn("--device cuda", answer.end["reason"])
+
+            moved = [step("build", model="model", device="host"), step("move", model="model"), *FORWARD[1:]]
+            (answer,) = session.run({"models": {"model": linear(3, 2)}, "program": moved}, DATA)
             self.assertEqual(answer.end["type"], "done")
             self.assertEqual(session.close(), [0])
             session._processes.clear()
