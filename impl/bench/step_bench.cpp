@@ -2,6 +2,7 @@
 // on stdin is answered by
 // {"ms": [...], "loss": "0x1.8p-1"} on stdout; `what` is
 //   fsdp2    the C++ FSDP2 library on Gloo
+//   fsdp1    the same library's flat parameters, settings as Python's defaults
 //   plain    the same model unsharded; the ranks do not talk
 //   replay   the collectives that one fsdp2 step issued, in order, each waited for, no computation
 // Models stay built between requests, and the process sleeps while it waits, so that programs can be measured
@@ -22,6 +23,7 @@
 
 #include "fsdp/comm/gloo/gloo_communicator.hpp"
 #include "fsdp/comm/recording.hpp"
+#include "fsdp/flat/fully_sharded_data_parallel.hpp"
 #include "fsdp/fully_shard.hpp"
 #include "impl/bench/workload.hpp"
 
@@ -56,6 +58,13 @@ Workload sharded(Workload work, const std::shared_ptr<fsdp::Communicator>& world
   const fsdp::FullyShardOptions options{.mesh = fsdp::DeviceMesh(world)};
   for (const auto& unit : work.units) fsdp::fully_shard(unit, options);
   fsdp::fully_shard(work.model, options);
+  return work;
+}
+
+Workload flattened(Workload work, const std::shared_ptr<fsdp::Communicator>& world) {
+  const fsdp::flat::FSDPOptions options{.process_group = world};
+  for (const auto& unit : work.units) fsdp::flat::FullyShardedDataParallel(unit, options);
+  fsdp::flat::FullyShardedDataParallel(work.model, options);
   return work;
 }
 
@@ -112,8 +121,9 @@ std::unique_ptr<Variant> make_variant(const std::string& model, const std::strin
                                       const std::shared_ptr<fsdp::Communicator>& world) {
   if (what == "plain") return std::make_unique<Training>(make_workload(model, rank));
   if (what == "fsdp2") return std::make_unique<Training>(sharded(make_workload(model, rank), world));
+  if (what == "fsdp1") return std::make_unique<Training>(flattened(make_workload(model, rank), world));
   if (what == "replay") return std::make_unique<Replay>(events_of_one_step(model, rank, world), world);
-  throw std::invalid_argument("unknown variant \"" + what + "\"; known: fsdp2, plain, replay");
+  throw std::invalid_argument("unknown variant \"" + what + "\"; known: fsdp1, fsdp2, plain, replay");
 }
 
 std::string hexadecimal(double value) {

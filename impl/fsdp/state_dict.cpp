@@ -9,6 +9,7 @@
 #include "fsdp/errors.hpp"
 #include "fsdp/python_text.hpp"
 #include "fsdp/state.hpp"
+#include "fsdp/state_dict_validation.hpp"
 
 namespace fsdp {
 namespace {
@@ -34,63 +35,6 @@ ShardedStateDict sharded_entries(const torch::nn::Module& module) {
   return entries;
 }
 
-/// Collects the faults of a state dict against a module.
-class Validation {
- public:
-  explicit Validation(const torch::nn::Module& module) : module_name_(module.name()) {}
-
-  template <class Value>
-  std::map<std::string, const Value*> by_name(const ShardedStateDict& own,
-                                              const std::vector<std::pair<std::string, Value>>& given) {
-    std::map<std::string, const Value*> found;
-    std::vector<std::string> missing, unexpected;
-    for (const auto& [name, value] : given) {
-      if (!found.emplace(name, &value).second) faults_ += "\n\tKey given twice: '" + name + "'.";
-    }
-    std::set<std::string> known;
-    for (const auto& [name, value] : own) {
-      known.insert(name);
-      if (!found.contains(name)) missing.push_back(name);
-    }
-    for (const auto& [name, value] : given) {
-      if (!known.contains(name)) unexpected.push_back(name);
-    }
-    if (!missing.empty()) faults_ += "\n\tMissing key(s) in state_dict: " + python_list(missing) + ".";
-    if (!unexpected.empty())
-      faults_ += "\n\tUnexpected key(s) in state_dict: " + python_list(unexpected) + ".";
-    return found;
-  }
-
-  void same_shape(const std::string& name, at::IntArrayRef given, at::IntArrayRef expected) {
-    if (given == expected) return;
-    faults_ += "\n\tsize mismatch for " + name + ": the state has shape " + python_size(given) +
-               ", the module expects " + python_size(expected) + ".";
-  }
-  void same_dtype(const std::string& name, at::ScalarType given, at::ScalarType expected) {
-    if (given == expected) return;
-    faults_ += "\n\tdtype mismatch for " + name + ": the state has " + python_text(given) +
-               ", the module expects " + python_text(expected) + ".";
-  }
-  void same_layout(const std::string& name, const ShardLayout& given, const ShardLayout& expected) {
-    if (given.dim == expected.dim && given.start == expected.start && given.length == expected.length) return;
-    faults_ += "\n\tlayout mismatch for " + name + ": the state has indices " + range(given) +
-               ", this rank holds " + range(expected) +
-               ". It was saved by another rank or for another number of ranks.";
-  }
-  void finish() const {
-    if (!faults_.empty())
-      throw RuntimeError("Error(s) in loading state_dict for " + module_name_ + ":" + faults_);
-  }
-
- private:
-  static std::string range(const ShardLayout& layout) {
-    return std::to_string(layout.start) + " to " + std::to_string(layout.start + layout.length) +
-           " of dimension " + std::to_string(layout.dim);
-  }
-  std::string module_name_;
-  std::string faults_;
-};
-
 /// Every entry of the module with what was given for it, after `compare` has seen each pair. Throws
 /// RuntimeError with all faults.
 template <class Value, class Compare>
@@ -98,8 +42,10 @@ std::vector<std::pair<ShardedTensor, const Value*>> matched(
     const torch::nn::Module& module, const std::vector<std::pair<std::string, Value>>& state,
     Compare compare) {
   const auto own = sharded_entries(module);
-  Validation validation(module);
-  const auto given = validation.by_name(own, state);
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : own) names.push_back(name);
+  StateDictValidation validation(module);
+  const auto given = validation.by_name(names, state);
   std::vector<std::pair<ShardedTensor, const Value*>> pairs;
   for (const auto& [name, entry] : own) {
     const auto value = given.find(name);
@@ -124,8 +70,8 @@ StateDict full_state_dict(const torch::nn::Module& module) {
 }
 
 void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& state) {
-  const auto compare = [](Validation& validation, const std::string& name, const ShardedTensor& entry,
-                          const ShardedTensor& from) {
+  const auto compare = [](StateDictValidation& validation, const std::string& name,
+                          const ShardedTensor& entry, const ShardedTensor& from) {
     validation.same_shape(name, from.layout.global_shape, entry.layout.global_shape);
     validation.same_layout(name, from.layout, entry.layout);
     validation.same_shape(name + " (shard)", from.local.sizes(), entry.local.sizes());
@@ -137,8 +83,8 @@ void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& 
 }
 
 void load_full_state_dict(torch::nn::Module& module, const StateDict& state) {
-  const auto compare = [](Validation& validation, const std::string& name, const ShardedTensor& entry,
-                          const at::Tensor& whole) {
+  const auto compare = [](StateDictValidation& validation, const std::string& name,
+                          const ShardedTensor& entry, const at::Tensor& whole) {
     validation.same_shape(name, whole.sizes(), entry.layout.global_shape);
     validation.same_dtype(name, whole.scalar_type(), entry.local.scalar_type());
   };

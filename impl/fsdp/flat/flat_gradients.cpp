@@ -38,13 +38,14 @@ void FlatParameter::accumulate_whole_gradient(const torch::autograd::variable_li
   const at::NoGradGuard no_grad;
   const bool first = !whole_gradient_.defined();
   if (first) {
-    whole_gradient_ = at::empty({layout_.padded_numel}, local_shard_.options().dtype(dtype));
+    whole_gradient_ = at::empty({layout_.padded_numel},
+                                local_shard_.options().dtype(dtype).device(settings_.compute_device));
     for (const auto& gap : layout_.gaps) clear(whole_gradient_, gap);
   }
   for (size_t i = 0; i < members_.size(); ++i) {
     const auto& gradient = gradients[i];
     const auto& stretch = layout_.members[i];
-    if (!gradient.defined()) {
+    if (!gradient.defined() || (settings_.use_orig_params && !trainable(members_[i].parameter))) {
       if (first) clear(whole_gradient_, stretch);
       continue;
     }
@@ -52,22 +53,22 @@ void FlatParameter::accumulate_whole_gradient(const torch::autograd::variable_li
     if (first) {
       copy_into(window, gradient);
     } else {
-      window.add_(gradient);
+      window.add_(gradient.to(window.device()));
     }
   }
   for (auto& member : members_)
-    member.gradient_is_none = member.gradient_is_none && !member.parameter.requires_grad();
+    member.gradient_is_none = member.gradient_is_none && !trainable(member.parameter);
 }
 
 at::Tensor FlatParameter::take_whole_gradient(at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
   auto gradient = std::exchange(whole_gradient_, {});
-  return gradient.scalar_type() == dtype ? gradient : gradient.to(dtype);
+  return gradient.to(settings_.compute_device, dtype);
 }
 
 void FlatParameter::accept_reduced_gradient(at::Tensor gradient) {
   const at::NoGradGuard no_grad;
-  gradient = gradient.to(original_dtype());
+  gradient = gradient.to(local_shard_.device(), original_dtype());
   if (!sharded_strategy()) {
     whole_gradient_ = std::move(gradient);
   } else if (sharded_gradient_.defined()) {
@@ -77,7 +78,7 @@ void FlatParameter::accept_reduced_gradient(at::Tensor gradient) {
   }
   // Whoever requires a gradient has received one.
   for (auto& member : members_)
-    member.gradient_is_none = member.gradient_is_none && !member.parameter.requires_grad();
+    member.gradient_is_none = member.gradient_is_none && !trainable(member.parameter);
 }
 
 at::Tensor FlatParameter::gradient_window(size_t index) const {
@@ -96,7 +97,7 @@ void FlatParameter::expose_gradients() {
   }
   for (size_t i = 0; i < members_.size(); ++i) {
     const auto& member = members_[i];
-    const bool shown = member.parameter.requires_grad() && !member.gradient_is_none;
+    const bool shown = trainable(member.parameter) && !member.gradient_is_none;
     member.parameter.mutable_grad() = shown ? gradient_window(i) : at::Tensor();
   }
 }

@@ -14,8 +14,6 @@
 namespace fsdp::flat {
 namespace {
 
-constexpr auto kFlatParam = "_flat_param";
-
 /// Like set_data, which refuses to go from one kind of device to another.
 void replace_data(const at::Tensor& tensor, const at::Tensor& data) {
   tensor.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
@@ -26,6 +24,11 @@ bool has_memory(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+bool trainable(const at::Tensor& parameter) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(parameter);
+  return meta && meta->requires_grad_;
+}
 
 void FlatParameter::validate(const std::vector<MemberPlan>& members, bool use_orig_params) {
   const auto& first = members.front().parameter;
@@ -114,10 +117,11 @@ at::Tensor FlatParameter::shard_window(const at::Tensor& flat, const Member& mem
 void FlatParameter::make_unsharded(Unsharded& unsharded, at::ScalarType dtype) {
   if (unsharded.sink) unsharded.sink->disconnect();
   unsharded = {};
-  if (!sharded_strategy() && dtype == original_dtype()) {
+  const auto device = settings_.compute_device;
+  if (!sharded_strategy() && dtype == original_dtype() && local_shard_.device() == device) {
     unsharded.padded = local_shard_;
   } else {
-    unsharded.padded = at::empty({layout_.padded_numel}, local_shard_.options().dtype(dtype));
+    unsharded.padded = at::empty({layout_.padded_numel}, local_shard_.options().dtype(dtype).device(device));
     free_storage(unsharded.padded);
   }
   for (size_t i = 0; i < members_.size(); ++i)
@@ -154,7 +158,8 @@ void FlatParameter::unshard(bool full_precision, const CallSite& site) {
     return;
   }
   auto input = local_shard_;
-  if (target.padded.scalar_type() != local_shard_.scalar_type()) {
+  if (target.padded.scalar_type() != local_shard_.scalar_type() ||
+      target.padded.device() != local_shard_.device()) {
     input = alias(target.padded, settings_.unit.rank * layout_.shard_numel, {layout_.shard_numel});
     input.copy_(local_shard_);
   }
@@ -167,14 +172,16 @@ void FlatParameter::wait_for_unshard(bool full_precision) {
 
 void FlatParameter::show_unsharded(bool full_precision, Shown how) {
   auto& target = unsharded(full_precision);
-  const bool flat_requires_grad = !settings_.use_orig_params && flat_parameter_.requires_grad();
+  const bool in_graph = how == Shown::tensors && requires_grad();
   for (size_t i = 0; i < members_.size(); ++i) {
     const auto& parameter = members_[i].parameter;
     torch::autograd::impl::set_gradient_edge(parameter, {});
-    if (!settings_.use_orig_params && parameter.requires_grad() != flat_requires_grad)
-      parameter.set_requires_grad(flat_requires_grad);
+    if (!settings_.use_orig_params && trainable(parameter) != flat_parameter_.requires_grad())
+      parameter.set_requires_grad(flat_parameter_.requires_grad());
     parameter.set_data(target.windows[i]);
-    if (how == Shown::tensors && parameter.requires_grad())
+    // Frozen members, too: the sink must not run, and the memory not go, before backward is through with
+    // them.
+    if (in_graph)
       torch::autograd::impl::set_gradient_edge(parameter, {target.sink, static_cast<uint32_t>(i)});
   }
   shown_unsharded_ = &target;
@@ -199,10 +206,16 @@ void FlatParameter::free_unsharded(bool full_precision) {
   settings_.seams.reshard->free(settings_.unit, target.padded);
 }
 
+void FlatParameter::shard_changed() {
+  if (shown_ != Shown::sharded) show_sharded();
+  free_unsharded(/*full_precision=*/false);
+  free_unsharded(/*full_precision=*/true);
+}
+
 bool FlatParameter::requires_grad() const {
   if (!settings_.use_orig_params) return flat_parameter_.requires_grad();
   for (const auto& member : members_) {
-    if (member.parameter.requires_grad()) return true;
+    if (trainable(member.parameter)) return true;
   }
   return false;
 }
@@ -220,12 +233,13 @@ void FlatParameter::register_flat() {
   }
   const auto module = settings_.module.lock();
   if (module)
-    ParameterSlot{module, module.get(), kFlatParam, own_parameters(*module).size()}.put(flat_parameter_);
+    ParameterSlot{module, module.get(), kFlatParameterName, own_parameters(*module).size()}.put(
+        flat_parameter_);
 }
 
 void FlatParameter::register_originals() {
   const auto module = settings_.module.lock();
-  if (module) ParameterSlot{module, module.get(), kFlatParam, 0}.take_out();
+  if (module) ParameterSlot{module, module.get(), kFlatParameterName, 0}.take_out();
   for (const auto& member : members_) {
     for (const auto& slot : member.slots) slot.put(member.parameter);
   }
@@ -246,6 +260,7 @@ void FlatParameter::follow_moves() {
     at::Tensor copy = shard;
     copy.copy_(flat_parameter_.detach());
   }
+  if (settings_.compute_device == local_shard_.device()) settings_.compute_device = shard.device();
   const auto original = shard.scalar_type();
   compute_dtype_ = settings_.seams.cast->compute_dtype(settings_.mixed_precision, original);
   reduce_dtype_ = settings_.seams.cast->reduce_dtype(settings_.mixed_precision, original);

@@ -20,12 +20,18 @@
 
 namespace fsdp::flat {
 
+inline constexpr auto kFlatParameterName = "_flat_param";
+
 /// A parameter to be flattened, with every place it is registered at; the first is the primary one.
 struct MemberPlan {
   at::Tensor parameter;
   std::string name;  ///< from the unit's module
   std::vector<ParameterSlot> slots;
 };
+
+/// What the user wants of a parameter, also while it is a part of the graph and therefore requires a
+/// gradient.
+bool trainable(const at::Tensor& parameter);
 
 enum class Shown { sharded, tensors, params };
 
@@ -39,6 +45,7 @@ class FlatParameter {
     Seams seams;
     std::weak_ptr<torch::nn::Module> module;  ///< the unit's, which "_flat_param" is registered with
     bool skip_writeback_check = false;
+    at::Device compute_device = at::kCPU;  ///< of everything whole; shards may stay in host memory
   };
   struct Member {
     at::Tensor parameter;  // P
@@ -74,6 +81,8 @@ class FlatParameter {
   void keep_unsharded_views() { keeps_views_ = true; }
   bool keeps_views() const { return keeps_views_; }
   void free_unsharded(bool full_precision);
+  /// The shard was written to from outside: what was gathered before is no longer true.
+  void shard_changed();
 
   // Gradients.
   /// Sums into the whole gradient. `dtype`: of a gradient that begins now.

@@ -2,36 +2,14 @@
 
 #include <ATen/ops/empty.h>
 
-#include <map>
-#include <unordered_set>
 #include <utility>
 
 #include "fsdp/errors.hpp"
-#include "fsdp/flat/state.hpp"
+#include "fsdp/flat/original_slots.hpp"
 #include "fsdp/storage.hpp"
-#include "fsdp/wrap/module_tree.hpp"
 
 namespace fsdp::flat {
 namespace {
-
-struct Place {
-  FlatState* state;
-  size_t index;
-  const ParameterSlot* slot;
-};
-using Places = std::map<const torch::nn::Module*, std::vector<Place>>;
-
-Places places_under(const torch::nn::Module& root) {
-  Places places;
-  for (const auto& state : FlatState::all_under(root)) {
-    if (!state->flat()) continue;
-    const auto& members = state->flat()->members();
-    for (size_t i = 0; i < members.size(); ++i) {
-      for (const auto& slot : members[i].slots) places[slot.key].push_back({state.get(), i, &slot});
-    }
-  }
-  return places;
-}
 
 FlatPiece piece_of(const FlatParameter::Member& member, bool whole) {
   if (whole) return {member.shape, 0, c10::multiply_integers(member.shape), true};
@@ -46,15 +24,15 @@ at::Tensor cut(const FlatParameter& flat, size_t index, const at::Tensor& tensor
   return alias(tensor, member.part.offset, {member.part.length});
 }
 
-OriginalParameter managed(const std::string& name, const Place& place) {
+OriginalParameter managed(const OriginalSlot& place) {
   const auto& flat = *place.state->flat();
-  const auto& member = flat.members()[place.index];
+  const auto& member = place.info();
   OriginalParameter result;
-  result.name = name;
+  result.name = place.name;
   result.unit = place.state->unit().name;
   result.managed = true;
   result.use_orig_params = flat.settings().use_orig_params;
-  const auto* in_slot = place.slot->find();
+  const auto* in_slot = place.place->find();
   result.slot = in_slot ? *in_slot : member.parameter;
   result.group = place.state->ranks().shard;
   const bool never_sharded = !flat.sharded_strategy();
@@ -64,7 +42,7 @@ OriginalParameter managed(const std::string& name, const Place& place) {
   const bool gradient_whole = never_sharded || flat.whole_gradient().defined();
   result.gradient_piece = piece_of(member, gradient_whole);
   if (result.use_orig_params) {
-    result.requires_grad = member.parameter.requires_grad();
+    result.requires_grad = trainable(member.parameter);
     result.value = result.slot;
     result.updated = member.parameter;
     if (flat.shown() != Shown::tensors) result.gradient = result.slot.mutable_grad();
@@ -73,11 +51,11 @@ OriginalParameter managed(const std::string& name, const Place& place) {
   const auto& parameter = flat.flat_parameter();
   result.requires_grad = parameter.requires_grad();
   result.value = shown_whole && !never_sharded ? member.parameter.detach()
-                                               : cut(flat, place.index, parameter.detach(), never_sharded);
+                                               : cut(flat, place.member, parameter.detach(), never_sharded);
   result.updated = parameter;
   result.state_offset = member.part.offset;
   if (const auto& gradient = parameter.mutable_grad(); gradient.defined())
-    result.gradient = cut(flat, place.index, gradient, gradient_whole);
+    result.gradient = cut(flat, place.member, gradient, gradient_whole);
   return result;
 }
 
@@ -95,32 +73,9 @@ OriginalParameter unmanaged(const std::string& name, const at::Tensor& tensor) {
 }  // namespace
 
 std::vector<OriginalParameter> named_original_parameters(const torch::nn::Module& root) {
-  const auto places = places_under(root);
   std::vector<OriginalParameter> result;
-  std::unordered_set<const void*> seen;
-  for (const auto& [prefix, module] : pre_order(const_cast<torch::nn::Module&>(root).shared_from_this())) {
-    // Managed parameters know where they were registered; the others fill the positions between.
-    std::map<size_t, OriginalParameter> by_position;
-    std::unordered_set<std::string> managed_names;
-    std::unordered_set<size_t> taken;
-    if (const auto entry = places.find(module.get()); entry != places.end()) {
-      for (const auto& place : entry->second) {
-        managed_names.insert(place.slot->name);
-        taken.insert(place.slot->position);
-        if (seen.insert(&place.state->flat()->members()[place.index]).second)
-          by_position.emplace(place.slot->position, managed(qualified(prefix, place.slot->name), place));
-      }
-    }
-    size_t position = 0;
-    for (const auto& entry : own_parameters(*module)) {
-      if (managed_names.contains(entry.key()) || entry.key() == "_flat_param") continue;
-      while (taken.contains(position)) ++position;
-      if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
-        by_position.emplace(position, unmanaged(qualified(prefix, entry.key()), entry.value()));
-      ++position;
-    }
-    for (auto& [at, parameter] : by_position) result.push_back(std::move(parameter));
-  }
+  for (const auto& slot : original_slots(root, Ties::once))
+    result.push_back(slot.state ? managed(slot) : unmanaged(slot.name, slot.unmanaged));
   return result;
 }
 

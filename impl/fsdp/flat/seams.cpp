@@ -103,6 +103,7 @@ Seams complete(Seams seams) {
   fill(seams.reshard);
   fill(seams.prefetch);
   fill(seams.writeback);
+  fill(seams.hook);
   return seams;
 }
 

@@ -93,6 +93,19 @@ class WritebackRule {
   virtual void write(const at::Tensor& destination, const at::Tensor& source) const;
 };
 
+/// What a unit shows to autograd.
+class HookRule {
+ public:
+  virtual ~HookRule() = default;
+  /// Backward hooks on each output of a unit: one, which gathers the unit's parameters again.
+  virtual int64_t on_output(const UnitContext&) const { return 1; }
+  /// Whether whole parameters are parts of the graph: yes in forward and backward, so that gradients reach
+  /// the flat parameter; no while they are summoned.
+  virtual bool shows_tensors(const UnitContext&, bool in_pass) const { return in_pass; }
+};
+
+class WrapRule;  // fsdp/wrap/wrap_rule.hpp
+
 /// A member left empty stands for the correct rule.
 struct Seams {
   std::shared_ptr<const LayoutRule> layout = nullptr;
@@ -101,6 +114,8 @@ struct Seams {
   std::shared_ptr<const ReshardRule> reshard = nullptr;
   std::shared_ptr<const PrefetchRule> prefetch = nullptr;
   std::shared_ptr<const WritebackRule> writeback = nullptr;
+  std::shared_ptr<const HookRule> hook = nullptr;
+  std::shared_ptr<const WrapRule> wrap = nullptr;
   /// Wraps the shard group and the replicate group of every unit.
   std::function<std::shared_ptr<Communicator>(std::shared_ptr<Communicator>)> communicator = nullptr;
   /// Called before a unit frees its unsharded parameters in forward, and before it reduces gradients.

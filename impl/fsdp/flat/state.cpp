@@ -96,9 +96,16 @@ void FlatState::install_hooks() {
 
 void FlatState::activate(const std::vector<MemberPlan>& members) {
   if (!members.empty()) {
-    FlatParameter::Settings settings{
-        unit_,   options_.use_orig_params, mixed_precision_, ranks_.shard, seams_,
-        module_, skip_writeback_check_};
+    FlatParameter::Settings settings;
+    settings.unit = unit_;
+    settings.use_orig_params = options_.use_orig_params;
+    settings.mixed_precision = mixed_precision_;
+    settings.group = ranks_.shard;
+    settings.seams = seams_;
+    settings.module = module_;
+    settings.skip_writeback_check = skip_writeback_check_;
+    // Without offload shards and wholes are in one place: where the parameters are, or are moved to later.
+    settings.compute_device = options_.cpu_offload ? device_ : members.front().parameter.device();
     flat_ = std::make_unique<FlatParameter>(
         members, std::move(settings),
         [this](torch::autograd::variable_list gradients) { post_backward(std::move(gradients)); });
@@ -128,20 +135,24 @@ void FlatState::unshard(const CallSite& site) {
 
 void FlatState::wait_and_show() {
   flat_->wait_for_unshard(gathered_in_full_precision_);
-  const bool tensors = handle_state_ == HandleState::forward || handle_state_ == HandleState::backward_pre;
+  const bool tensors = seams_.hook->shows_tensors(
+      unit_, handle_state_ == HandleState::forward || handle_state_ == HandleState::backward_pre);
   // The views that forward left in place are the ones that autograd saved.
   if (flat_->keeps_views() && handle_state_ == HandleState::backward_pre) return;
-  if (in_pass()) ++(tensors ? counters.unsharded_views_as_tensors : counters.unsharded_views_as_params);
+  // Without original parameters backward needs the memory only: nobody looks at the windows.
+  if (in_pass() && (options_.use_orig_params || handle_state_ == HandleState::forward))
+    ++(tensors ? counters.unsharded_views_as_tensors : counters.unsharded_views_as_params);
   flat_->show_unsharded(gathered_in_full_precision_, tensors ? Shown::tensors : Shown::params);
 }
 
 void FlatState::show_sharded() {
-  if (in_pass() && !flat_->sharded_strategy()) ++counters.unsharded_views_as_params;
+  if (in_pass() && options_.use_orig_params && !flat_->sharded_strategy())
+    ++counters.unsharded_views_as_params;
   flat_->show_sharded();
 }
 
 void FlatState::reshard(bool free) {
-  if (handle_state_ == HandleState::forward && seams_.before_free) seams_.before_free(unit_);
+  if (free && handle_state_ == HandleState::forward && seams_.before_free) seams_.before_free(unit_);
   const bool keeps = options_.use_orig_params && handle_state_ == HandleState::forward &&
                      at::GradMode::is_enabled() && seams_.reshard->keeps_views_after_forward(unit_);
   if (keeps) {
@@ -149,9 +160,8 @@ void FlatState::reshard(bool free) {
   } else {
     show_sharded();
   }
-  // A low-precision copy of what is never sharded is as short-lived as a gathered one.
-  if (free || (!flat_->sharded_strategy() && !gathered_in_full_precision_))
-    flat_->free_unsharded(gathered_in_full_precision_);
+  // A copy of what is never sharded, in low precision or on a device, is as short-lived as a gathered one.
+  if (free || !flat_->sharded_strategy()) flat_->free_unsharded(gathered_in_full_precision_);
   prefetched_ = false;
 }
 

@@ -36,27 +36,32 @@ void divide(const at::Tensor& tensor, double divisor) {
 }  // namespace
 
 void FlatState::register_pre_backward_hooks(const TensorList& outputs) {
-  ++counters.pre_backward_registrations;
+  const int64_t hooks = seams_.hook->on_output(unit_);
+  counters.pre_backward_registrations += hooks;
   if (!at::GradMode::is_enabled()) return;
   needs_pre_backward_unshard_ = false;
   ran_pre_backward_ = false;
   for (const auto& output : outputs) {
     if (!output.requires_grad()) continue;
-    output.register_hook([weak = weak_from_this()](const at::Tensor&) {
-      if (const auto state = weak.lock()) state->pre_backward();
-    });
+    for (int64_t hook = 0; hook < hooks; ++hook) {
+      output.register_hook([weak = weak_from_this()](const at::Tensor&) {
+        if (const auto state = weak.lock()) state->pre_backward();
+      });
+    }
     needs_pre_backward_unshard_ = flat_ != nullptr;
   }
 }
 
 // Frozen parameters receive no gradient that would tell the end of the unit's backward.
 void FlatState::register_reshard_only_hook(TensorList& inputs) {
-  if (!at::GradMode::is_enabled() || flat_->requires_grad()) return;
+  if (!at::GradMode::is_enabled() || reshard_only_registered_ || flat_->requires_grad()) return;
   torch::autograd::edge_list next;
   for (const auto& input : inputs) {
     if (input.requires_grad()) next.push_back(torch::autograd::impl::gradient_edge(input));
   }
   if (next.empty()) return;
+  // Of several forwards the first is the last in backward.
+  reshard_only_registered_ = true;
   const auto done = [weak = weak_from_this()] {
     const auto state = weak.lock();
     if (!state) return;
@@ -188,6 +193,7 @@ void FlatState::finalize() {
   ran_pre_backward_ = false;
   needs_pre_backward_unshard_ = false;
   prefetched_ = false;
+  reshard_only_registered_ = false;
   post_forward_index_.reset();
 }
 

@@ -90,6 +90,7 @@ void FlatState::init_buffers(const std::vector<std::shared_ptr<FlatState>>& stat
     for (const auto& entry : (*state)->module()->named_buffers()) {
       const auto& buffer = entry.value();
       if (!buffer.defined() || !seen.insert(buffer.unsafeGetTensorImpl()).second) continue;
+      if (buffer.device() != (*state)->device_) buffer.set_data(buffer.to((*state)->device_));
       const auto dtype = (*state)->mixed_precision_.buffer_dtype;
       if (!dtype || !buffer.is_floating_point() || buffer.scalar_type() == *dtype) continue;
       cast_buffers_.push_back({buffer, buffer.scalar_type()});

@@ -110,12 +110,13 @@ class Summoned {
     if (!flat.sharded_strategy() || flat.whole_gradient().defined()) return;
     auto& group = *state_->ranks().shard;
     const auto site = state_->call_site(Phase::other);
-    const auto options = flat.local_shard().options().requires_grad(false);
+    const auto options =
+        flat.local_shard().options().requires_grad(false).device(flat.settings().compute_device);
     const auto present = at::full({1}, flat.sharded_gradient().defined() ? 1.0 : 0.0, options);
     group.all_reduce(present, {ReduceOp::max}, site)->wait();
     if (present.item<double>() == 0) return;
     const auto shard = flat.sharded_gradient().defined()
-                           ? flat.sharded_gradient()
+                           ? flat.sharded_gradient().to(options.device())
                            : at::full({flat.layout().shard_numel}, 0.0, options);
     const auto whole = at::empty({flat.layout().padded_numel}, shard.options());
     group.all_gather(whole, shard, site)->wait();

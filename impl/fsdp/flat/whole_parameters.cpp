@@ -1,0 +1,72 @@
+#include "fsdp/flat/whole_parameters.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include "fsdp/errors.hpp"
+#include "fsdp/seams.hpp"
+#include "fsdp/storage.hpp"
+
+namespace fsdp::flat {
+
+void require_idle(const FlatState& state) {
+  if (state.training_state() != TrainingState::idle) {
+    throw AssertionError("A state dict of the FSDP module '" + state.unit().name +
+                         "' can be saved or loaded only outside forward, backward and summon_full_params.");
+  }
+}
+
+std::vector<at::Tensor> gather_windows(FlatState& state, const at::Tensor& shard) {
+  auto& flat = *state.flat();
+  auto whole = shard;
+  if (flat.sharded_strategy()) {
+    const auto device = flat.settings().compute_device;
+    whole = at::empty({flat.layout().padded_numel}, shard.options().requires_grad(false).device(device));
+    state.ranks().shard->all_gather(whole, shard.to(device), state.call_site(Phase::state_dict))->wait();
+  }
+  std::vector<at::Tensor> windows;
+  for (size_t i = 0; i < flat.members().size(); ++i)
+    windows.push_back(alias(whole, flat.layout().members[i].offset, flat.members()[i].shape));
+  return windows;
+}
+
+WholeParameters::WholeParameters(FlatState& state) {
+  require_idle(state);
+  auto& flat = *state.flat();
+  // Between forward and backward some strategies still show whole parameters: the shard is what counts.
+  if (flat.keeps_views()) state.show_sharded();
+  flat.writeback();
+  windows_ = gather_windows(state, flat.local_shard());
+}
+
+ShardLayout rows_of(const FlatState& state, at::IntArrayRef shape) {
+  const bool sharded = state.flat()->sharded_strategy();
+  const auto ranks = sharded ? state.unit().ranks : 1;
+  const fsdp::ShardRule rule;
+  const auto rows = rule.rows(shape[0], ranks, sharded ? state.unit().rank : 0);
+  return {shape.vec(), 0, rows.begin, rows.end - rows.begin, rule.chunk(shape[0], ranks)};
+}
+
+ShardedTensor as_rows(const FlatState& state, const at::Tensor& whole) {
+  const auto layout = rows_of(state, whole.sizes());
+  return {whole.narrow(0, layout.start, layout.length).clone(), layout,
+          state.flat()->sharded_strategy() ? state.ranks().shard : nullptr};
+}
+
+void prepare_for_loading(FlatState& state) {
+  if (!state.flat()) return;
+  require_idle(state);
+  auto& flat = *state.flat();
+  if (flat.keeps_views()) state.show_sharded();
+  flat.writeback();
+  flat.shard_changed();
+}
+
+void load_whole(FlatState& state, size_t member, const at::Tensor& whole) {
+  auto& flat = *state.flat();
+  const auto& part = flat.members()[member].part;
+  if (!part.in_shard()) return;
+  alias(flat.local_shard(), part.offset, {part.length})
+      .copy_(whole.reshape(-1).narrow(0, part.start, part.length));
+}
+
+}  // namespace fsdp::flat

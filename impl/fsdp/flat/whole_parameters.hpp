@@ -1,0 +1,36 @@
+#pragma once
+// Parameters of a unit as wholes, and back: what state dicts are made of and loaded from.
+#include <vector>
+
+#include "fsdp/flat/state.hpp"
+#include "fsdp/sharded_parameter.hpp"
+
+namespace fsdp::flat {
+
+/// Throws AssertionError during forward, backward or a summon scope.
+void require_idle(const FlatState& state);
+
+/// A unit's parameters in full precision, gathered into memory of their own. Collective over the unit's
+/// ranks.
+class WholeParameters {
+ public:
+  explicit WholeParameters(FlatState& state);
+  const at::Tensor& operator[](size_t member) const { return windows_[member]; }
+
+ private:
+  std::vector<at::Tensor> windows_;
+};
+
+/// Anything shaped like a unit's shard as windows of the members' shapes. Collective.
+std::vector<at::Tensor> gather_windows(FlatState& state, const at::Tensor& shard);
+
+/// This rank's rows of dimension 0, as fully_shard would cut them; all of them with NO_SHARD.
+ShardLayout rows_of(const FlatState& state, at::IntArrayRef shape);
+ShardedTensor as_rows(const FlatState& state, const at::Tensor& whole);
+
+/// What was gathered before goes; changes of users' not yet written back do, too.
+void prepare_for_loading(FlatState& state);
+/// Puts this rank's part of a whole parameter into the shard.
+void load_whole(FlatState& state, size_t member, const at::Tensor& whole);
+
+}  // namespace fsdp::flat
