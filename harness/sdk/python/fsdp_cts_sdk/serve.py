@@ -32,13 +32,16 @@ def serve(operations: Operations) -> int:
     torch.set_num_threads(1)
     channel = Channel.connect(address)
     channel.send(_hello(operations, int(os.environ["RANK"]), os.environ.get("FSDP_CTS_TOKEN", "")))
-    gc.collect()
-    gc.freeze()  # what is alive now lives for ever: collecting between cases need not look at it
+    loaded = False
     while (message := channel.receive()) is not None and message["type"] != "bye":
         if message["type"] != "case":
             raise ProtocolError(f"a testee does not know the message '{message['type']}'")
         _Acting(operations, channel, message).act()
         gc.collect()  # FSDP's states, hooks and modules refer to each other in cycles
+        if not loaded:
+            # What the first case has left lives for ever, lazily imported modules above all: later collections need not look at it.
+            gc.freeze()
+            loaded = True
     channel.close()
     return 0
 
