@@ -1,5 +1,7 @@
 #include "harness/judge/tests/hand_made.hpp"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -244,6 +246,18 @@ void set_element(HostTensor& tensor, std::int64_t index, double value) {
   const HostTensor one = make_tensor(tensor.dtype, {1}, {value});
   std::memcpy(&tensor.bytes[static_cast<std::size_t>(index) * dtype_size(tensor.dtype)], one.bytes.data(),
               one.bytes.size());
+}
+
+void expect_pass(HandMade& made, const char* expect) {
+  const Verdict verdict = made.judged(expect);
+  EXPECT_EQ(verdict.kind, VerdictKind::pass) << expect << "\n" << verdict.code << ": " << verdict.summary;
+}
+
+Verdict expect_code(HandMade& made, const char* expect, const std::string& code, VerdictKind kind) {
+  const Verdict verdict = made.judged(expect);
+  EXPECT_EQ(verdict.code, code) << expect << "\n" << verdict.summary;
+  EXPECT_EQ(verdict.kind, kind) << expect << "\n" << verdict.summary;
+  return verdict;
 }
 
 }  // namespace fsdp_cts

@@ -29,6 +29,11 @@ struct HandMade {
   void set_truths(const Place& place, const HostTensor& tensor);
 };
 
+// Judges with `expect` and asserts what comes of it.
+void expect_pass(HandMade& made, const char* expect);
+Verdict expect_code(HandMade& made, const char* expect, const std::string& code,
+                    VerdictKind kind = VerdictKind::fail);
+
 // Changes one element of a tensor, in its own dtype.
 void set_element(HostTensor& tensor, std::int64_t index, double value);
 

@@ -100,7 +100,8 @@ TEST(SomethingIsSharded, AReplicaIsNotFsdp) {
   }
   spoiled(made, "not_sharded");
   Json& unit = made.a_case.plans["model"]["units"][0];
-  // Through `wrap()`: the settings of the context, unless the unit has its own; outside of any there is no unit.
+  // Through `wrap()`: the settings of the context, unless the unit has its own; outside of any there is no
+  // unit.
   unit["enable_wrap"] = {{"sharding_strategy", "NO_SHARD"}};
   EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
   unit["sharding_strategy"] = "FULL_SHARD";

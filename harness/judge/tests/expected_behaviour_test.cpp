@@ -1,0 +1,233 @@
+// Expectations of what happens besides values: errors, warnings, collectives, devices, layouts, units,
+// counters. Each with a hand-made answer that passes and at least one that does not.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "harness/judge/tests/hand_made.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+TEST(Error, TypeMessagePhaseRanks) {
+  HandMade made;
+  expect_pass(
+      made,
+      R"([{"error": {"attempt": "bad", "type": "RuntimeError", "message": "mat1 and mat2 must", "phase": "forward", "ranks": "all"}}])");
+  expect_code(made, R"([{"error": {"attempt": "bad", "type": "ValueError"}}])", "error_type");
+  expect_code(made, R"([{"error": {"attempt": "bad", "message": "^other"}}])", "error_message");
+  expect_code(made, R"([{"error": {"attempt": "bad", "phase": "backward"}}])", "error_phase");
+  EXPECT_EQ(expect_code(made, R"([{"error": {"attempt": "bad", "ranks": [0]}}])", "unexpected_error")
+                .divergence["rank"],
+            1);
+  made.entry(HandMade::attempt_end, 1, "attempt")["error"] = nullptr;
+  EXPECT_EQ(
+      expect_code(made, R"([{"error": {"attempt": "bad", "ranks": "all"}}])", "no_error").divergence["rank"],
+      1);
+}
+
+TEST(NoError, FailsOnAnError) {
+  HandMade made;
+  expect_code(made, R"([{"no_error": {"attempt": "bad"}}])", "unexpected_error");
+  for (int rank = 0; rank < 2; ++rank) made.entry(HandMade::attempt_end, rank, "attempt")["error"] = nullptr;
+  expect_pass(made, R"([{"no_error": {"attempt": "bad"}}])");
+}
+
+TEST(Warning, OnEveryRank) {
+  HandMade made;
+  expect_pass(made, R"([{"warning": {"message": "frozen", "category": "UserWarning", "ranks": "all"}}])");
+  expect_code(made, R"([{"warning": {"message": "frozen", "category": "FutureWarning"}}])",
+              "warning_missing");
+  made.entry(HandMade::after_step, 1, "warnings")["warnings"] = Json::array();
+  EXPECT_EQ(
+      expect_code(made, R"([{"warning": {"message": "frozen"}}])", "warning_missing").divergence["rank"], 1);
+}
+
+TEST(NoWarning, FailsOnAMatch) {
+  HandMade made;
+  expect_pass(made, R"([{"no_warning": {"message": "deprecated"}}])");
+  expect_code(made, R"([{"no_warning": {"message": "frozen"}}])", "unexpected_warning");
+}
+
+TEST(Collectives, CountAndEveryProperty) {
+  HandMade made;
+  expect_pass(
+      made,
+      R"([{"collectives": {"op": "all_gather", "phase": "forward", "group_size": 2, "count": 1, "dtype": "bfloat16", "in_numel": 6, "out_numel": 12}}])");
+  expect_pass(
+      made,
+      R"([{"collectives": {"count": 3}}, {"collectives": {"op": "reduce_scatter", "at_least": 1, "reduce_op": "avg"}}])");
+  const Verdict count =
+      expect_code(made, R"([{"collectives": {"op": "all_gather", "count": 1}}])", "collective_count");
+  EXPECT_EQ(count.divergence["actual"], 2);
+  EXPECT_EQ(count.divergence["expected"], 1);
+  EXPECT_EQ(
+      expect_code(made, R"([{"collectives": {"op": "reduce_scatter", "count": 1, "dtype": "bfloat16"}}])",
+                  "collective_dtype")
+          .divergence["actual"],
+      "float32");
+  expect_code(made, R"([{"collectives": {"op": "reduce_scatter", "count": 1, "reduce_op": "sum"}}])",
+              "collective_reduce_op");
+  expect_code(made, R"([{"collectives": {"op": "reduce_scatter", "count": 1, "out_numel": 7}}])",
+              "collective_out_numel");
+  expect_code(made, R"([{"collectives": {"op": "all_reduce"}}])", "collective_count");
+}
+
+TEST(CollectiveBytes, ByFormula) {
+  HandMade made;
+  // Two gathers of 12 bfloat16 and one reduction of 12 float32, half of each sent: 12 + 12 + 24.
+  expect_pass(
+      made,
+      R"([{"collective_bytes": {"total": 48}}, {"collective_bytes": {"op": "all_gather", "total": 24}}])");
+  EXPECT_EQ(
+      expect_code(made, R"([{"collective_bytes": {"total": 47}}])", "collective_bytes").divergence["actual"],
+      48.0);
+}
+
+TEST(Order, OfTheFirstOfEach) {
+  HandMade made;
+  expect_pass(
+      made,
+      R"([{"order": {"first": {"op": "all_gather", "unit": ""}, "then": {"op": "reduce_scatter", "unit": ""}}}])");
+  expect_pass(
+      made,
+      R"([{"order": {"phase": "backward", "first": {"op": "all_gather", "unit": ""}, "then": {"op": "reduce_scatter", "unit": ""}}}])");
+  expect_code(
+      made,
+      R"([{"order": {"first": {"op": "reduce_scatter", "unit": ""}, "then": {"op": "all_gather", "unit": ""}}}])",
+      "collective_order");
+  expect_code(
+      made,
+      R"([{"order": {"first": {"op": "all_gather", "unit": "0"}, "then": {"op": "reduce_scatter", "unit": ""}}}])",
+      "collective_order");
+}
+
+TEST(Devices, OfEveryParameter) {
+  HandMade made;
+  for (const int rank : {0, 1})
+    made.observation(HandMade::after_step, rank)
+        .entries.push_back(
+            {{"what", "devices"}, {"model", "model"}, {"values", {{"weight", "cpu"}, {"bias", "cpu"}}}});
+  expect_pass(made, R"([{"devices": {"is": "cpu"}}])");
+  expect_code(made, R"([{"devices": {"is": "accelerator"}}])", "device");
+  made.entry(HandMade::after_step, 1, "devices")["values"]["bias"] = "cuda:1";
+  EXPECT_EQ(expect_code(made, R"([{"devices": {"is": "cpu"}}])", "device").divergence["parameter"], "bias");
+}
+
+TEST(Layout, ChunksAlongDimensionZero) {
+  HandMade made;
+  expect_pass(made, R"([{"layout": {"kind": "chunk_dim0", "sharded": true}}])");
+  for (int rank = 0; rank < 2; ++rank) {  // same pieces, ranks exchanged
+    made.entry(HandMade::after_step, rank, "parameters")["items"][0]["pieces"][0]["offset"] =
+        rank == 0 ? 4 : 0;
+  }
+  const Verdict verdict =
+      expect_code(made, R"([{"layout": {"kind": "chunk_dim0", "sharded": true}}])", "layout");
+  EXPECT_EQ(verdict.divergence["rank"], 0);
+  EXPECT_EQ(verdict.divergence["actual"], Json::parse("[[4, 4]]"));
+  EXPECT_EQ(verdict.divergence["expected"], Json::parse("[[0, 4]]"));
+}
+
+TEST(Layout, LiteralPieces) {
+  HandMade made;
+  expect_pass(made, R"([{"layout": {"sharded": true, "pieces": {"bias": [[0, 0, 2], [1, 2, 2]]}}}])");
+  expect_code(made, R"([{"layout": {"sharded": true, "pieces": {"bias": [[0, 0, 4]]}}}])", "layout");
+}
+
+TEST(Layout, FlatParameterWithAlignment) {
+  HandMade made;
+  made.a_case.plans["model"]["api"] = "fsdp";
+  // 8 + 4 elements, aligned to 4: shards of 6. The bias starts on rank 1 with the weight's last two elements
+  // before it.
+  made.a_case.plans["model"]["units"][0]["use_orig_params"] = true;
+  auto lay = [&](int rank, int item, int offset, int length) {
+    Json& pieces = made.entry(HandMade::after_step, rank,
+                              "parameters")["items"][static_cast<std::size_t>(item)]["pieces"];
+    const std::string key = item == 0 ? "parameters/weight" : "parameters/bias";
+    const double first = (item == 0 ? 1 : 9) + offset;
+    std::vector<double> values;
+    for (int i = 0; i < length; ++i) values.push_back(first + i);
+    made.tensor(HandMade::after_step, rank, key) = make_tensor(DType::float32, {length}, values);
+    pieces = length == 0 ? Json::array()
+                         : Json::array({{{"tensor", key}, {"offset", offset}, {"length", length}}});
+  };
+  lay(0, 0, 0, 6), lay(1, 0, 6, 2), lay(0, 1, 0, 0), lay(1, 1, 0, 4);
+  expect_pass(made, R"([{"layout": {"kind": "flat", "sharded": true}, "label": "after_step"}])");
+  made.a_case.plans["model"]["units"][0]["mixed_precision"] = {
+      {"param_dtype", "float16"}};  // alignment 8: the same here
+  expect_pass(made, R"([{"layout": {"kind": "flat", "sharded": true}, "label": "after_step"}])");
+  lay(0, 0, 0, 4), lay(1, 0, 4, 4), lay(0, 1, 0, 2), lay(1, 1, 2, 2);
+  expect_code(made, R"([{"layout": {"kind": "flat", "sharded": true}, "label": "after_step"}])", "layout");
+}
+
+TEST(Layout, WholeWhereItMustBeWhole) {
+  HandMade made;
+  expect_pass(made, R"([{"layout": {"sharded": false}, "model": "other"}])");
+  expect_code(made, R"([{"layout": {"sharded": false}, "model": "model"}])", "sharded");
+}
+
+TEST(UnitTree, ExactAndWithSettings) {
+  HandMade made;
+  expect_pass(made, R"([{"unit_tree": [{"module": "", "settings": {"reshard_after_forward": true}}]}])");
+  expect_code(made, R"([{"unit_tree": [{"module": "", "settings": {"reshard_after_forward": false}}]}])",
+              "unit_setting");
+  for (int rank = 0; rank < 2; ++rank) {
+    made.entry(HandMade::after_step, rank, "units")["units"][0]["settings"]["mixed_precision"] = {
+        {"param_dtype", "float16"}, {"reduce_dtype", nullptr}};
+  }
+  expect_pass(
+      made,
+      R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"param_dtype": "float16"}}}]}])");
+  expect_code(
+      made,
+      R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"param_dtype": "bfloat16"}}}]}])",
+      "unit_setting");
+  expect_code(made, R"([{"unit_tree": [{"module": "", "settings": {"mixed_precision": {"other": null}}}]}])",
+              "unit_setting");
+  expect_code(made, R"([{"unit_tree": [{"module": ""}, {"module": "0"}]}])", "unit_missing");
+  expect_code(made, R"([{"unit_tree": []}])", "unit_unexpected");
+}
+
+TEST(Counters, ExactAndAtLeast) {
+  HandMade made;
+  expect_pass(made, R"([{"counters": {"pre_backward_hooks": 1}}])");
+  expect_pass(made, R"([{"counters": {"pre_backward_hooks": {"at_least": 1}}}])");
+  expect_code(made, R"([{"counters": {"pre_backward_hooks": 2}}])", "counter");
+  expect_code(made, R"([{"counters": {"other": {"at_least": 1}}}])", "counter");
+}
+
+TEST(TrainingState, Idle) {
+  HandMade made;
+  expect_pass(made, R"([{"training_state": {"is": "idle"}}])");
+  made.entry(HandMade::after_step, 1, "training_state")["value"] = "forward";
+  EXPECT_EQ(expect_code(made, R"([{"training_state": {"is": "idle"}}])", "training_state").divergence["rank"],
+            1);
+}
+
+TEST(GradientNone, PresenceAndEnough) {
+  HandMade made;
+  expect_pass(made, R"([{"gradient_none": {"match": "weight", "is": false}}])");
+  EXPECT_EQ(expect_code(made, R"([{"gradient_none": {"match": "bias", "is": true}}])", "gradient_none")
+                .divergence["parameter"],
+            "bias");
+  expect_code(made, R"([{"gradient_none": {"match": "weight", "is": false, "at_least": 3}}])", "too_few");
+  expect_code(made, R"([{"gradient_none": {"match": "nobody", "is": true}}])", "nothing_observed",
+              VerdictKind::unresolved);
+}
+
+TEST(Finite, InfinityIsNot) {
+  HandMade made;
+  expect_pass(made, R"([{"finite": {"what": ["gradients"]}}])");
+  set_element(made.tensor(HandMade::after_backward, 0, "gradients/bias"), 1, INFINITY);
+  const Verdict verdict = expect_code(made, R"([{"finite": {"what": ["gradients"]}}])", "not_finite");
+  EXPECT_EQ(verdict.divergence["parameter"], "bias");
+  EXPECT_EQ(verdict.divergence["index"], Json({1}));
+}
+
+TEST(Kinds, AnUnknownOneIsTheSuitesFault) {
+  HandMade made;
+  expect_code(made, R"([{"hope": {}}])", "unknown_expectation", VerdictKind::setup_error);
+}
+
+}  // namespace
+}  // namespace fsdp_cts
