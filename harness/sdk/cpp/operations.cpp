@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <set>
+#include <thread>
+
 #include "harness/sdk/cpp/build_model.hpp"
 
 namespace fsdp_cts::sdk {
@@ -93,7 +96,14 @@ at::Tensor Operations::clip_grad_norm(Model& model, double max_norm, double norm
   return total;
 }
 
+void Operations::sleep(std::chrono::milliseconds duration) {
+  std::this_thread::sleep_for(duration);
+}
 void Operations::delay(std::chrono::milliseconds, const std::string&) {}
+
+void Operations::foreach_mul(const std::vector<at::Tensor>& tensors, double factor) {
+  at::_foreach_mul_(tensors, factor);
+}
 
 std::vector<Parameter> Operations::parameters(Model& model) {
   std::vector<Parameter> out;
@@ -118,6 +128,12 @@ std::vector<Exposed> Operations::buffers(Model& model) {
 
 StateDict Operations::state_dict(Model& model, const std::string&) {
   StateDict state{full_parameters(model)};
+  std::set<std::string> named;
+  for (const Exposed& item : state.items) named.insert(item.name);
+  // A tied parameter is there under each of its names.
+  for (const Slot& slot : parameter_slots_with_ties(*model.module)) {
+    if (!named.contains(slot.name)) state.items.push_back(copy_of(slot.name, slot.tensor()));
+  }
   for (Exposed& buffer : buffers(model)) state.items.push_back(std::move(buffer));
   return state;
 }

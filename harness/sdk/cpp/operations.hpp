@@ -86,7 +86,7 @@ class Operations {
   // Construction.
   virtual void shard(Model& model);        // applies model.plan; replaces model.module if it must
   virtual void materialize(Model& model);  // from meta: to_empty, then this rank's values from context().data
-  virtual void move(Model& model);                           // from wherever it was built to device()
+  virtual void move(Model& model);         // from wherever it was built to device()
   virtual std::unique_ptr<Optimizer> make_optimizer(Model& model, const Json& verb);
 
   // Training.
@@ -100,8 +100,13 @@ class Operations {
   // interpreter's.)
   virtual std::function<void()> enter(Model& model, const Json& verb);
   virtual at::Tensor clip_grad_norm(Model& model, double max_norm, double norm_type);
+  // Waits here and now: on a CPU the host; on an accelerator what is put on the current stream next.
+  virtual void sleep(std::chrono::milliseconds duration);
   virtual void delay(std::chrono::milliseconds duration,
                      const std::string& at);  // from now on, before_reduce | before_free
+
+  // Multiplies all tensors at once and in place, as multi-tensor optimizers do; some may have no elements.
+  virtual void foreach_mul(const std::vector<at::Tensor>& tensors, double factor);
 
   // State.
   virtual std::vector<Parameter> parameters(Model& model);  // registration order, tied ones once

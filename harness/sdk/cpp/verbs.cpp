@@ -4,7 +4,6 @@
 #include <c10/core/GradMode.h>
 
 #include <regex>
-#include <thread>
 
 #include "harness/sdk/cpp/build_model.hpp"
 
@@ -143,7 +142,7 @@ void Verbs::loss(const Json& step) {
     throw std::invalid_argument("no loss is called \"" + kind + "\"; there are sum, dot, mse, cross_entropy");
   }
   in_.registers_[step.value("into", "loss")] = {result};
-  std::this_thread::sleep_for(in_.delay_after_loss_);
+  operations_.sleep(in_.delay_after_loss_);
 }
 
 // One operation over all copies; the result is what became of them, flattened, one behind the other.
@@ -152,7 +151,7 @@ void Verbs::foreach_mul(const Json& step) {
   for (std::size_t copy = 0; copy < step.value("copies", std::size_t{1}); ++copy) {
     for (const Json& name : step.at("of")) tensors.push_back(one(name).clone());
   }
-  at::_foreach_mul_(tensors, step.at("by").get<double>());
+  operations_.foreach_mul(tensors, step.at("by").get<double>());
   for (at::Tensor& tensor : tensors) tensor = tensor.flatten();
   in_.registers_[step.value("into", "product")] = {at::cat(tensors)};
 }
@@ -227,7 +226,7 @@ void Verbs::delay(const Json& step) {
   const std::chrono::milliseconds duration(step.at("milliseconds").get<int>());
   const std::string at = step.value("at", "now");
   if (at == "now") {
-    std::this_thread::sleep_for(duration);
+    operations_.sleep(duration);
   } else if (at == "after_loss") {
     in_.delay_after_loss_ = duration;
   } else {

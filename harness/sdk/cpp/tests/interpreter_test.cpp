@@ -219,6 +219,25 @@ TEST(Interpreter, SavesZeroesAndLoads) {
   EXPECT_EQ(run.tensor("state_dict:saved").item<float>(), 3);
 }
 
+TEST(Interpreter, AStateDictHasATiedParameterUnderEachName) {
+  CaseInMemory c;
+  c.model({{"type", "Sequential"},
+           {"class", "Sequential"},
+           {"tie", Json::array({Json::array({"1.weight", "0.weight"})})},
+           {"children",
+            Json::array({Json::array({"0", linear(1, 1, false)}), Json::array({"1", linear(1, 1, false)})})}})
+      .parameter("0.weight", at::full({1, 1}, 3.f));
+  c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "host"}},
+           {{"verb", "move"}, {"model", "model"}},
+           {{"verb", "state_dict"}, {"as", "saved"}, {"model", "model"}, {"kind", "full"}},
+           observe({"parameters", "state_dict:saved"})});
+  const Played run(c);
+  EXPECT_EQ(run.entry("parameters")["items"].size(), 1u);
+  ASSERT_EQ(run.entry("state_dict:saved")["items"].size(), 2u);
+  EXPECT_EQ(run.entry("state_dict:saved")["items"][1]["name"], "1.weight");
+  EXPECT_EQ(run.tensor("state_dict:saved", 1).item<float>(), 3);
+}
+
 TEST(Interpreter, WarningsOfTheTensorLibraryLandInTheCase) {
   class Warns : public PlainOperations {
     void shard(Model&) override { TORCH_WARN("careful"); }
@@ -252,6 +271,21 @@ TEST(Interpreter, ClipsToTheNorm) {
   const Played run(c);
   EXPECT_EQ(run.tensor("register:norm").item<float>(), 3);
   EXPECT_NEAR(run.tensor("gradients").item<float>(), 1.5, 1e-5);
+}
+
+TEST(Interpreter, ManyTensorsAtOnceEmptyOnesAmongThem) {
+  CaseInMemory c;
+  one_weight(c);
+  c.input("nothing", at::empty({0}));
+  c.steps(
+      {{{"verb", "foreach_mul"}, {"of", {"nothing", "x"}}, {"copies", 3}, {"by", 0.5}, {"into", "product"}},
+       observe({"register:product"})});
+  const at::Tensor product = Played(c).tensor("register:product");
+  EXPECT_EQ(product.sizes(), at::IntArrayRef({6}));
+  for (std::int64_t copy = 0; copy < 3; ++copy) {
+    EXPECT_EQ(product[2 * copy].item<float>(), 0.5f);
+    EXPECT_EQ(product[2 * copy + 1].item<float>(), 1.0f);
+  }
 }
 
 TEST(Interpreter, ShardsAreHandedOverPieceByPiece) {

@@ -150,6 +150,11 @@ TEST(ServingOperations, FailsWithTheStepAndItsPhase) {
   runner.send(c.message());
   std::vector<Json> messages;
   for (int i = 0; i < 3; ++i) messages.push_back(*runner.receive());
+  c.set("requires", {"gpu"});
+  runner.send(c.message());
+  const Json refused = *runner.receive();
+  EXPECT_EQ(refused["type"], "unsupported");
+  EXPECT_THAT(refused["reason"].get<std::string>(), testing::HasSubstr("--device cuda"));
   runner.send({{"type", "bye"}});
   thread.join();
   EXPECT_EQ(messages[1]["verb"], "backward");
