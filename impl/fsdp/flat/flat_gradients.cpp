@@ -1,6 +1,8 @@
 // The gradient of a flat parameter: whole while backward makes it, a shard once it is reduced.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <cstring>
 #include <utility>
@@ -33,10 +35,12 @@ void clear(const at::Tensor& flat, const Stretch& stretch) {
 
 }  // namespace
 
-void FlatParameter::accumulate_whole_gradient(const torch::autograd::variable_list& gradients,
-                                              at::ScalarType dtype) {
+bool FlatParameter::accumulate_whole_gradient(const torch::autograd::variable_list& gradients,
+                                              at::ScalarType dtype, double divisor) {
   const at::NoGradGuard no_grad;
   const bool first = !whole_gradient_.defined();
+  const bool divides = first && divisor != 1;
+  const auto scalar = divides ? at::scalar_tensor(divisor) : at::Tensor();
   if (first) {
     whole_gradient_ = at::empty({layout_.padded_numel},
                                 local_shard_.options().dtype(dtype).device(settings_.compute_device));
@@ -50,14 +54,18 @@ void FlatParameter::accumulate_whole_gradient(const torch::autograd::variable_li
       continue;
     }
     auto window = alias(whole_gradient_, stretch.offset, members_[i].shape);
-    if (first) {
+    if (divides && gradient.scalar_type() == dtype) {
+      at::div_out(window, gradient, scalar);  // one pass over the memory in place of two
+    } else if (first) {
       copy_into(window, gradient);
+      if (divides) window.div_(divisor);
     } else {
       window.add_(gradient.to(window.device()));
     }
   }
   for (auto& member : members_)
     member.gradient_is_none = member.gradient_is_none && !trainable(member.parameter);
+  return divides;
 }
 
 at::Tensor FlatParameter::take_whole_gradient(at::ScalarType dtype) {

@@ -1,5 +1,3 @@
-#include "fsdp/flat/flat_parameter.hpp"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -8,6 +6,7 @@
 #include <utility>
 
 #include "fsdp/errors.hpp"
+#include "fsdp/flat/flat_parameter.hpp"
 #include "fsdp/python_text.hpp"
 #include "fsdp/storage.hpp"
 

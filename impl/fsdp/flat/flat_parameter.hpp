@@ -85,8 +85,10 @@ class FlatParameter {
   void shard_changed();
 
   // Gradients.
-  /// Sums into the whole gradient. `dtype`: of a gradient that begins now.
-  void accumulate_whole_gradient(const torch::autograd::variable_list& gradients, at::ScalarType dtype);
+  /// Sums into the whole gradient. One that begins now has this dtype and is divided on the way in; true if
+  /// so.
+  bool accumulate_whole_gradient(const torch::autograd::variable_list& gradients, at::ScalarType dtype,
+                                 double divisor);
   /// Hands the whole, padded gradient over in `dtype`, for reduction.
   at::Tensor take_whole_gradient(at::ScalarType dtype);
   bool has_whole_gradient() const { return whole_gradient_.defined(); }

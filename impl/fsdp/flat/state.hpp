@@ -103,7 +103,7 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
   void pre_backward();
   void post_backward(torch::autograd::variable_list gradients);
   void post_backward_reshard();
-  void reduce(at::ScalarType dtype);
+  void reduce(at::ScalarType dtype, double divisor);  ///< what is left to divide by
   void wait_for_reduction();
   void queue_final_callback();
   static void finish_backward(StateContext& context);

@@ -115,15 +115,16 @@ void FlatState::post_backward(torch::autograd::variable_list gradients) {
   post_backward_reshard();
   const auto computed_in = full_precision() ? flat_->original_dtype() : flat_->compute_dtype();
   if (!seams_.reduce->reduces(unit_, sync_gradients)) {
-    flat_->accumulate_whole_gradient(gradients, computed_in);
+    flat_->accumulate_whole_gradient(gradients, computed_in, 1);
     flat_->expose_gradients();
     return;
   }
   if (context_->reducing) context_->reducing->wait_for_reduction();
   const auto dtype = full_precision() ? flat_->original_dtype() : flat_->reduce_dtype();
-  flat_->accumulate_whole_gradient(gradients, dtype);
+  const auto before = seams_.reduce->division(unit_.ranks * unit_.replicas).before;
+  const bool divided = flat_->accumulate_whole_gradient(gradients, dtype, before);
   gradients.clear();
-  reduce(dtype);
+  reduce(dtype, divided ? 1 : before);
 }
 
 void FlatState::post_backward_reshard() {
@@ -131,11 +132,11 @@ void FlatState::post_backward_reshard() {
   prefetch(HandleState::backward_post);
 }
 
-void FlatState::reduce(at::ScalarType dtype) {
+void FlatState::reduce(at::ScalarType dtype, double divisor) {
   if (seams_.before_reduce) seams_.before_reduce(unit_);
   Reduction reduction;
   reduction.input = flat_->take_whole_gradient(dtype);
-  divide(reduction.input, seams_.reduce->division(unit_.ranks * unit_.replicas).before);
+  divide(reduction.input, divisor);
   const auto site = call_site(Phase::backward);
   if (flat_->sharded_strategy()) {
     reduction.output = at::empty({flat_->layout().shard_numel}, reduction.input.options());
