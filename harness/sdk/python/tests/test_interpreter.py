@@ -96,6 +96,11 @@ class Programs(unittest.TestCase):
         (seen,) = run(BUILD, whole[0], entropy, observe("loss"))
         self.assertEqual(seen.tensors["loss"].item(), 0.0)  # a single class
 
+    def test_many_tensors_at_once_empty_ones_among_them(self) -> None:
+        multiply = step("foreach_mul", of=["nothing", "x"], copies=3, by=0.5, into="product")
+        (seen,) = run(BUILD, multiply, observe("register:product"), data={**DATA, "inputs/nothing": torch.empty(0)})
+        self.assertTrue(torch.equal(seen.tensors["register:product"], DATA["inputs/x"].flatten().repeat(3) * 0.5))
+
     def test_no_grad_and_eval(self) -> None:
         forward = step("forward", input=["x"], output="output")
         scope = [step("enter", scope="no_grad"), forward, step("loss", kind="sum"), step("leave", scope="no_grad")]
