@@ -4,8 +4,8 @@
     convict.py --bin build/release/bin                     all of them, as a table
     convict.py --bin build/release/bin --mutant stale_gather
 
-A mutant is convicted when the suite's run on it fails and at least --cases cases have the verdict and code that `fsdp_testee --list-mutants`
-names for it. A correct variant is acquitted when every case of the selection passes. Exit code 0: all as they should be.
+Each runs on the cases that `fsdp_testee --list-mutants` names for it. A mutant is convicted when the suite's run on it fails and at least --cases cases have the verdict and code that it must
+receive. A correct variant is acquitted when every case of the selection passes. Exit code 0: all as they should be.
 """
 
 import argparse
@@ -15,8 +15,6 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-
-SELECTION = ["seed:F2MP", "--world", "2"]
 
 
 def records_of(bin_folder, mutant, selection):
@@ -47,6 +45,13 @@ def fault(mutant, status, records, cases):
     return None
 
 
+def note(folder, mutant, records):
+    """The cases that found something wrong, whatever they called it: methods.py reads it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    convicting = [r["id"] for r in records if r["verdict"] in ("fail", "crash", "hang")]
+    (folder / f"{mutant}.json").write_text(json.dumps({"mutant": mutant, "cases": convicting}, indent=1) + "\n")
+
+
 def tally(records):
     counts = collections.Counter(r["verdict"] if r["verdict"] == "pass" else f"{r['verdict']}/{r['code']}" for r in records)
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
@@ -57,7 +62,8 @@ def main():
     parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of fsdp-cts and fsdp_testee")
     parser.add_argument("--mutant", action="append", help="only this one; may be given several times")
     parser.add_argument("--cases", type=int, default=2, help="how many cases must convict (default 2)")
-    parser.add_argument("selection", nargs="*", default=SELECTION, help="arguments of `fsdp-cts run` (default: %(default)s)")
+    parser.add_argument("--convictions", type=pathlib.Path, help="folder that gets one file per mutant: what convicted it")
+    parser.add_argument("selection", nargs="*", help="arguments of `fsdp-cts run` (default: the mutant's own)")
     arguments = parser.parse_args()
     listed = json.loads(subprocess.run([arguments.bin / "fsdp_testee", "--list-mutants"], capture_output=True, text=True, check=True).stdout)
     known = {mutant["id"]: mutant for mutant in listed}
@@ -67,10 +73,12 @@ def main():
     failed = 0
     for name in arguments.mutant or known:
         mutant = known[name]
-        status, records = records_of(arguments.bin, name, arguments.selection)
+        status, records = records_of(arguments.bin, name, arguments.selection or mutant["cases"])
         wrong = fault(mutant, status, records, arguments.cases)
         failed += wrong is not None
         print(f"{'FAULT' if wrong else 'ok':6}{name:32}{mutant['group']:26}{wrong or tally(records)}", flush=True)
+        if arguments.convictions:
+            note(arguments.convictions, name, records)
         first = next((r for r in records if (r["verdict"], r["code"]) == (mutant["verdict"], mutant["code"])), None)
         if first and mutant["verdict"] != "pass":
             print(f"      {first['id']}: {first['summary']}", flush=True)

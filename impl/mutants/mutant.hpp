@@ -1,8 +1,9 @@
-// Faulty implementations, each the C++ FSDP2 library with one rule replaced at a seam (fsdp/seams.hpp). The
+// Faulty implementations, each the C++ FSDP library with one rule replaced at a seam (fsdp/seams.hpp,
+// fsdp/flat/seams.hpp, fsdp/wrap/wrap_rule.hpp). The
 // suite must convict every one, and acquit the correct variants among them: an implementation may differ in
 // how it works, not in what it does.
 //
-// A new one is a file of its own with a function of its id's name, and a line in registry.cpp.
+// A new one is a file of its own that defines a function of its id's name, which is the file's, too.
 #pragma once
 
 #include <functional>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/flat/seams.hpp"
 #include "fsdp/seams.hpp"
 
 namespace fsdp_cts::mutants {
@@ -21,7 +23,9 @@ enum class Group {
   gather,
   resharding,
   volume_and_order,
-  mixed_precision
+  mixed_precision,
+  flat_parameter,
+  wrapping
 };
 std::string group_name(Group group);
 
@@ -32,7 +36,11 @@ struct Mutant {
   std::string verdict;     // that its convicted cases must receive; "pass" for a correct variant
   std::string code;        // of these verdicts
   std::string difference;  // the first observable difference that convicts it
-  std::function<fsdp::Seams()> seams;
+  std::function<fsdp::Seams()> seams = [] { return fsdp::Seams{}; };
+  std::function<fsdp::flat::Seams()> flat_seams = [] { return fsdp::flat::Seams{}; };
+  std::function<void(const std::vector<at::Tensor>&, double)> foreach_mul = nullptr;  // null: LibTorch's
+  // Arguments of `fsdp-cts run`: the cases that it is tried by.
+  std::vector<std::string> cases = {"seed:F2MP", "--world", "2"};
 };
 
 const std::vector<Mutant>& all_mutants();
@@ -45,6 +53,18 @@ fsdp::Seams seams_with() {
   seams.*seam = std::make_shared<Rule>();
   return seams;
 }
+
+template <auto seam, class Rule>
+fsdp::flat::Seams flat_seams_with() {
+  fsdp::flat::Seams seams;
+  seams.*seam = std::make_shared<Rule>();
+  return seams;
+}
+
+// A faulty FSDP1; FSDP2 stays correct.
+Mutant flat_mutant(std::string id, Group group, std::string sentence, std::string verdict, std::string code,
+                   std::string difference, std::function<fsdp::flat::Seams()> seams,
+                   std::vector<std::string> cases);
 
 // A group that passes everything on; faults of transport override one collective.
 class PassingOn : public fsdp::Communicator {

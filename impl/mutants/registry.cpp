@@ -2,27 +2,19 @@
 
 #include "impl/mutants/mutant.hpp"
 
-#define FSDP_CTS_MUTANTS(X)                                                                                 \
-  X(sum_for_mean)                                                                                           \
-  X(divides_twice)                                                                                          \
-  X(rank_dependent_scale) X(one_unit_never_reduced) X(off_by_one_chunk) X(floor_for_ceil)                   \
-      X(shard_order_reversed) X(stale_gather) X(missing_regather) X(wrong_gather_dtype) X(partial_copy_out) \
-          X(reshard_after_forward_ignored) X(never_frees) X(extra_gather) X(all_reduce_for_reduce_scatter)  \
-              X(per_parameter_collectives) X(no_sync_ignored) X(reduces_in_param_dtype)                     \
-                  X(master_weights_lost) X(output_not_cast) X(input_not_cast) X(accumulates_in_param_dtype) \
-                      X(rounds_twice) X(per_parameter_copies) X(no_backward_prefetch)                       \
-                          X(blocking_collectives)
-
+// mutant_ids.inc: FSDP_CTS_MUTANT(id) for every other source of this folder, written by CMake.
 namespace fsdp_cts::mutants {
 
-#define FSDP_CTS_DECLARE(id) Mutant id();
-FSDP_CTS_MUTANTS(FSDP_CTS_DECLARE)
-#undef FSDP_CTS_DECLARE
+#define FSDP_CTS_MUTANT(id) Mutant id();
+#include "mutant_ids.inc"
+#undef FSDP_CTS_MUTANT
 
 const std::vector<Mutant>& all_mutants() {
-#define FSDP_CTS_MAKE(id) id(),
-  static const std::vector<Mutant> all = {FSDP_CTS_MUTANTS(FSDP_CTS_MAKE)};
-#undef FSDP_CTS_MAKE
+#define FSDP_CTS_MUTANT(id) id(),
+  static const std::vector<Mutant> all = {
+#include "mutant_ids.inc"
+  };
+#undef FSDP_CTS_MUTANT
   return all;
 }
 
@@ -33,6 +25,16 @@ const Mutant& mutant_named(const std::string& id) {
     known += (known.empty() ? "" : ", ") + mutant.id;
   }
   throw std::invalid_argument("no mutant is called \"" + id + "\"; there are " + known);
+}
+
+Mutant flat_mutant(std::string id, Group group, std::string sentence, std::string verdict, std::string code,
+                   std::string difference, std::function<fsdp::flat::Seams()> seams,
+                   std::vector<std::string> cases) {
+  Mutant mutant{std::move(id),      group,           std::move(sentence),
+                std::move(verdict), std::move(code), std::move(difference)};
+  mutant.flat_seams = std::move(seams);
+  mutant.cases = std::move(cases);
+  return mutant;
 }
 
 std::string group_name(Group group) {
@@ -51,6 +53,10 @@ std::string group_name(Group group) {
       return "5 volume and order";
     case Group::mixed_precision:
       return "6 mixed precision";
+    case Group::flat_parameter:
+      return "7 flat parameter";
+    case Group::wrapping:
+      return "8 wrapping";
   }
   return "";
 }

@@ -3,140 +3,17 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <utility>
-
 #include "fsdp/clip_grad.hpp"
-#include "fsdp/forward_hooks.hpp"
 #include "fsdp/state_dict.hpp"
 #include "impl/testee/optimizers.hpp"
 #include "impl/testee/plan.hpp"
+#include "impl/testee/state_dicts.hpp"
 
 namespace fsdp_cts::testee {
-namespace {
-
-std::shared_ptr<torch::nn::Module> module_at(const sdk::Model& model, const sdk::Json& path) {
-  return model.module->child(path.get<std::string>()).shared_from_this();
-}
-
-std::vector<std::shared_ptr<torch::nn::Module>> modules_at(const sdk::Model& model, const sdk::Json& paths) {
-  std::vector<std::shared_ptr<torch::nn::Module>> modules;
-  for (const sdk::Json& path : paths) modules.push_back(module_at(model, path));
-  return modules;
-}
-
-bool hook_sdk_module(torch::nn::Module& module, const fsdp::ForwardHooks& hooks) {
-  auto* hooked = dynamic_cast<sdk::Module*>(&module);
-  if (hooked == nullptr) return false;
-  hooked->add_pre_forward_hook(hooks.before, /*prepend=*/true);
-  hooked->add_post_forward_hook(hooks.after);
-  return true;
-}
-
-sdk::Placement placement_of(const fsdp::ShardLayout& layout) {
-  sdk::Placement placement{layout.global_shape, true, {}, 0};
-  for (const fsdp::ShardPiece& piece : layout.pieces())
-    placement.extents.push_back({piece.offset, piece.length});
-  return placement;
-}
-
-const char* name_of(fsdp::CollectiveKind kind) {
-  switch (kind) {
-    case fsdp::CollectiveKind::all_gather:
-      return "all_gather";
-    case fsdp::CollectiveKind::reduce_scatter:
-      return "reduce_scatter";
-    case fsdp::CollectiveKind::all_reduce:
-      return "all_reduce";
-    case fsdp::CollectiveKind::broadcast:
-      return "broadcast";
-  }
-  return "other";
-}
-
-const char* name_of(fsdp::Phase phase) {
-  switch (phase) {
-    case fsdp::Phase::init:
-      return "init";
-    case fsdp::Phase::forward:
-      return "forward";
-    case fsdp::Phase::backward:
-      return "backward";
-    case fsdp::Phase::state_dict:
-      return "state_dict";
-    case fsdp::Phase::other:
-      return "other";
-  }
-  return "other";
-}
-
-std::optional<std::string> reduction_of(const fsdp::CollectiveEvent& event) {
-  if (event.kind != fsdp::CollectiveKind::reduce_scatter && event.kind != fsdp::CollectiveKind::all_reduce)
-    return std::nullopt;
-  switch (event.reduction.op) {
-    case fsdp::ReduceOp::sum:
-    case fsdp::ReduceOp::premul_sum:
-      return "sum";
-    case fsdp::ReduceOp::avg:
-      return "avg";
-    case fsdp::ReduceOp::max:
-      return "max";
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
-FullyShardOperations::FullyShardOperations(Settings settings) : settings_(std::move(settings)) {
-  fsdp::register_forward_hook_adapter(hook_sdk_module);
-}
-
-sdk::Identity FullyShardOperations::identity() const {
-  const Transport& transport = settings_.transport;
-  const std::string device = transport.device.is_cpu() ? "cpu" : "cuda";
-  return {settings_.name, "0.1.0", {"fully_shard"}, transport.backend, device, transport.reduction_order, {}};
-}
-
-std::optional<std::string> FullyShardOperations::unsupported(const sdk::Case& a_case) const {
-  for (const std::string& feature : sdk::features(a_case)) {
-    if (feature.starts_with("api:") && feature != "api:fully_shard") {
-      return "this library has the fully_shard front door only, not " + feature.substr(4);
-    }
-    if (feature == "scope:no_sync" || feature == "scope:summon")
-      return feature.substr(6) + " belongs to the flat-parameter APIs";
-  }
-  for (const sdk::Json& step : a_case.program) {
-    const std::string at = step.value("at", "");
-    if (at.starts_with("before_"))
-      return "delays " + at + " need hooks inside the library that its public headers do not offer";
-  }
-  return std::nullopt;
-}
-
-void FullyShardOperations::rendezvous(const sdk::Case&) {
-  if (world_) return;
-  world_ = fsdp::recording(make_world(settings_.transport), trace_);
-  fsdp::set_default_communicator(world_);
-}
-
-void FullyShardOperations::end_case() {
-  drain_trace();
-}
-
-std::optional<sdk::ErrorReport> FullyShardOperations::describe(std::exception_ptr error) const {
-  try {
-    std::rethrow_exception(error);
-  } catch (const fsdp::Error& known) {
-    return sdk::ErrorReport{known.python_class(), known.what(), ""};
-  } catch (...) {
-    return std::nullopt;
-  }
-}
 
 void FullyShardOperations::shard(sdk::Model& model) {
-  const fsdp::Seams seams = settings_.seams ? settings_.seams() : fsdp::Seams{};
-  const fsdp::DeviceMesh mesh = model.plan.contains("mesh") && model.plan.at("mesh").is_array()
-                                    ? fsdp::DeviceMesh(world_, model.plan.at("mesh"), {"replicate", "shard"})
-                                    : fsdp::DeviceMesh(world_);
+  const fsdp::Seams seams = library().settings.seams();
+  const fsdp::DeviceMesh mesh = mesh_of(model.plan, library().world);
   for (const sdk::Json& unit : model.plan.at("units")) {
     fsdp::FullyShardOptions options = options_of(unit, *model.module);
     options.mesh = mesh;
@@ -207,7 +84,7 @@ std::vector<sdk::Parameter> FullyShardOperations::parameters(sdk::Model& model) 
 }
 
 std::vector<sdk::Exposed> FullyShardOperations::full_parameters(sdk::Model& model) {
-  note_collectives();
+  const CollectiveTrace::Silence silence(library().trace);
   std::vector<sdk::Exposed> result;
   for (auto& [name, value] : fsdp::full_state_dict(*model.module)) {
     for (const fsdp::UnitParameter& parameter : fsdp::named_parameters(*model.module)) {
@@ -215,59 +92,18 @@ std::vector<sdk::Exposed> FullyShardOperations::full_parameters(sdk::Model& mode
         result.push_back({name, value, sdk::whole(value.sizes().vec()), parameter.parameter.requires_grad()});
     }
   }
-  trace_->take();  // the observer's own gathers are nobody's collectives
   return result;
 }
 
 sdk::StateDict FullyShardOperations::state_dict(sdk::Model& model, const std::string& kind) {
-  sdk::StateDict result;
-  if (kind == "full") {
-    for (auto& [name, value] : fsdp::full_state_dict(*model.module))
-      result.items.push_back({name, value, sdk::whole(value.sizes().vec())});
-    return result;
-  }
-  for (auto& [name, value] : fsdp::sharded_state_dict(*model.module)) {
-    const sdk::Placement placement =
-        value.group ? placement_of(value.layout) : sdk::whole(value.local.sizes().vec());
-    result.items.push_back({name, value.local.detach().clone(), placement});
-  }
-  return result;
+  if (kind == "full") return state_of(fsdp::full_state_dict(*model.module));
+  return state_of(fsdp::sharded_state_dict(*model.module));
 }
 
 void FullyShardOperations::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
-  bool sharded = false;
-  for (const sdk::Exposed& item : state.items) sharded = sharded || item.placement.sharded;
-  if (!sharded) {
-    fsdp::StateDict full;
-    for (const sdk::Exposed& item : state.items) full.emplace_back(item.name, item.value);
-    return fsdp::load_full_state_dict(*model.module, full);
-  }
-  // Places are the model's, names and values the saved ones: the library itself finds what is missing or
-  // unknown.
+  if (!is_sharded(state)) return fsdp::load_full_state_dict(*model.module, full_of(state));
   const fsdp::ShardedStateDict places = fsdp::sharded_state_dict(*model.module);
-  fsdp::ShardedStateDict shards;
-  for (const sdk::Exposed& item : state.items) {
-    fsdp::ShardedTensor shard{item.value, {}, nullptr};
-    for (const auto& [name, place] : places) {
-      if (name == item.name) shard = {item.value, place.layout, place.group};
-    }
-    shards.emplace_back(item.name, std::move(shard));
-  }
-  fsdp::load_sharded_state_dict(*model.module, shards);
-}
-
-void FullyShardOperations::note_collectives() {
-  for (const fsdp::CollectiveEvent& event : trace_->take()) {
-    noted_.push_back({name_of(event.kind), name_of(event.site.phase), sdk::dtype_name(event.dtype),
-                      reduction_of(event), event.in_numel, event.out_numel,
-                      std::vector<int>(event.ranks.begin(), event.ranks.end()),
-                      event.site.has_unit ? std::optional(event.site.unit) : std::nullopt});
-  }
-}
-
-std::vector<sdk::TraceEvent> FullyShardOperations::drain_trace() {
-  note_collectives();
-  return std::exchange(noted_, {});
+  fsdp::load_sharded_state_dict(*model.module, sharded_of(state, places));
 }
 
 std::vector<sdk::Unit> FullyShardOperations::units(sdk::Model& model) {

@@ -1,4 +1,4 @@
-// fsdp_testee: the C++ FSDP2 library under the suite, or a faulty variant of it. The runner starts one
+// fsdp_testee: the C++ FSDP library under the suite, or a faulty variant of it. The runner starts one
 // process per rank.
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -6,7 +6,7 @@
 
 #include "harness/sdk/cpp/serve.hpp"
 #include "impl/mutants/mutant.hpp"
-#include "impl/testee/fully_shard_operations.hpp"
+#include "impl/testee/testee.hpp"
 
 namespace {
 
@@ -18,7 +18,8 @@ nlohmann::ordered_json mutants_as_json() {
                     {"sentence", mutant.sentence},
                     {"verdict", mutant.verdict},
                     {"code", mutant.code},
-                    {"difference", mutant.difference}});
+                    {"difference", mutant.difference},
+                    {"cases", mutant.cases}});
   }
   return list;
 }
@@ -26,7 +27,7 @@ nlohmann::ordered_json mutants_as_json() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"One rank of the C++ FSDP2 library, driven by fsdp-cts over its control socket."};
+  CLI::App app{"One rank of the C++ FSDP library, driven by fsdp-cts over its control socket."};
   fsdp_cts::testee::Settings settings;
   std::string mutant;
   bool list_mutants = false;
@@ -47,13 +48,16 @@ int main(int argc, char** argv) {
   try {
     settings.transport = fsdp_cts::testee::transport_for(device, backend);
     if (!mutant.empty()) {
-      settings.seams = fsdp_cts::mutants::mutant_named(mutant).seams;
+      const fsdp_cts::mutants::Mutant& faulty = fsdp_cts::mutants::mutant_named(mutant);
+      settings.seams = faulty.seams;
+      settings.flat_seams = faulty.flat_seams;
+      settings.foreach_mul = faulty.foreach_mul;
       settings.name += " mutant:" + mutant;
     }
   } catch (const std::exception& refusal) {
     std::cerr << "fsdp_testee: " << refusal.what() << '\n';
     return 2;
   }
-  fsdp_cts::testee::FullyShardOperations operations(settings);
+  fsdp_cts::testee::Testee operations(settings);
   return fsdp_cts::sdk::serve(operations);
 }

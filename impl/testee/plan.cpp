@@ -4,8 +4,6 @@
 #include <stdexcept>
 
 namespace fsdp_cts::testee {
-namespace {
-
 std::optional<at::ScalarType> dtype_of(const sdk::Json& policy, const char* key) {
   if (!policy.contains(key) || policy.at(key).is_null()) return std::nullopt;
   return sdk::dtype_from_name(policy.at(key).get<std::string>());
@@ -22,7 +20,10 @@ at::Tensor parameter_named(sdk::Module& root, const std::string& name) {
   throw std::invalid_argument("the plan names a parameter \"" + name + "\" that the model does not have");
 }
 
-}  // namespace
+fsdp::DeviceMesh mesh_of(const sdk::Json& plan, const std::shared_ptr<fsdp::Communicator>& world) {
+  const sdk::Json shape = plan.value("mesh", sdk::Json());
+  return shape.is_array() ? fsdp::DeviceMesh(world, shape, {"replicate", "shard"}) : fsdp::DeviceMesh(world);
+}
 
 fsdp::ReshardAfterForward reshard_after_forward_of(const sdk::Json& value) {
   if (value.is_boolean()) return value.get<bool>();

@@ -12,4 +12,11 @@ fsdp::FullyShardOptions options_of(const sdk::Json& unit, sdk::Module& root);
 fsdp::ReshardAfterForward reshard_after_forward_of(const sdk::Json& value);
 sdk::Json settings_of(const fsdp::FSDPModule& unit);
 
+// What plans of all APIs share. An absent or null key of a policy is no dtype.
+std::optional<at::ScalarType> dtype_of(const sdk::Json& policy, const char* key);
+sdk::Json name_or_null(const std::optional<at::ScalarType>& dtype);
+at::Tensor parameter_named(sdk::Module& root, const std::string& name);
+// One dimension over the world, or the plan's [replicate, shard].
+fsdp::DeviceMesh mesh_of(const sdk::Json& plan, const std::shared_ptr<fsdp::Communicator>& world);
+
 }  // namespace fsdp_cts::testee

@@ -8,6 +8,7 @@
 #include "fsdp/wrap/frozen_parameters.hpp"
 #include "fsdp/wrap/full_precision_modules.hpp"
 #include "fsdp/wrap/policies.hpp"
+#include "fsdp/wrap/wrap_rule.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -54,27 +55,34 @@ std::vector<WrapTarget> with_full_precision(const std::shared_ptr<torch::nn::Mod
 }  // namespace
 
 std::vector<WrapTarget> auto_wrap_targets(const std::shared_ptr<torch::nn::Module>& root,
-                                          const IgnoredStates& ignored, const FSDPOptions& root_options) {
-  check_nested_wrapping(root);
+                                          const IgnoredStates& given, const FSDPOptions& root_options) {
+  const WrapRule& rule = wrap_rule(root_options);
+  if (rule.refuses_nested_units()) check_nested_wrapping(root);
+  const IgnoredStates ignored = rule.ignored(given);
   std::vector<NamedModule> full_precision;
-  ModuleSet full_precision_set;
+  ModuleSet individual;
   if (root_options.mixed_precision) {
     full_precision = full_precision_modules(root, keeps_full_precision(*root_options.mixed_precision));
-    for (const NamedModule& at : full_precision) full_precision_set.insert(at.module.get());
+    for (const NamedModule& at : full_precision) {
+      if (rule.wraps_individually(*at.module)) individual.insert(at.module.get());
+    }
   }
+  const auto* policy = dynamic_cast<const FunctionPolicy*>(root_options.auto_wrap_policy.get());
   std::vector<WrapTarget> targets;
-  if (const auto* policy = dynamic_cast<const FunctionPolicy*>(root_options.auto_wrap_policy.get())) {
-    const auto individually = lambda_auto_wrap_policy(
-        [&](const torch::nn::Module& module) { return full_precision_set.contains(&module); });
-    // What is wrapped individually is no longer counted above it.
-    const FunctionPolicy both(full_precision.empty() ? policy->function()
-                                                     : or_policy({policy->function(), individually}));
-    targets = with_full_precision(root, ignored, root_options, both.targets(root, ignored, root_options),
-                                  full_precision_set);
+  if (policy) {
+    // With mixed precision one looks below every module for those to wrap individually, and what they hold no
+    // longer counts above them.
+    const FunctionPolicy both([&](const WrapQuestion& asked) {
+      if (root_options.mixed_precision && (asked.recurse || individual.contains(&asked.module))) return true;
+      return rule.answer(policy->function(), asked);
+    });
+    targets = both.targets(root, ignored, root_options);
   } else {
-    targets = with_full_precision(root, ignored, root_options,
-                                  root_options.auto_wrap_policy->targets(root, ignored, root_options),
-                                  full_precision_set);
+    targets = root_options.auto_wrap_policy->targets(root, ignored, root_options);
+  }
+  targets = with_full_precision(root, ignored, root_options, rule.units(std::move(targets), root_options),
+                                individual);
+  if (!policy && rule.checks_frozen_parameters()) {
     ModuleSet modules;
     for (const WrapTarget& target : targets) modules.insert(target.module.get());
     validate_frozen_params(root, modules, ignored.parameters, root_options.use_orig_params);

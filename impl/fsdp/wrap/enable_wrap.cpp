@@ -5,6 +5,7 @@
 
 #include "fsdp/errors.hpp"
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
+#include "fsdp/wrap/wrap_rule.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -29,10 +30,12 @@ EnableWrap::~EnableWrap() {
 }
 
 void wrap_module(const std::shared_ptr<torch::nn::Module>& module, const OptionsOverride& explicit_options) {
-  if (!context()) return;
-  FSDPOptions options = *context();
-  if (explicit_options) explicit_options(options);
-  FullyShardedDataParallel(module, options);
+  FSDPOptions options = context().value_or(FSDPOptions{});
+  FSDPOptions wanted = options;
+  if (explicit_options) explicit_options(wanted);
+  const WrapRule& rule = wrap_rule(wanted);
+  if (rule.wraps(context().has_value()))
+    FullyShardedDataParallel(module, rule.merged(std::move(options), explicit_options));
 }
 
 }  // namespace fsdp::flat

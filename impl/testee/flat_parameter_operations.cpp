@@ -1,0 +1,184 @@
+#include "impl/testee/flat_parameter_operations.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <thread>
+
+#include "fsdp/flat/fully_sharded_data_parallel.hpp"
+#include "fsdp/flat/inspection.hpp"
+#include "fsdp/flat/state_dict.hpp"
+#include "impl/testee/flat_optimizer.hpp"
+#include "impl/testee/flat_plan.hpp"
+#include "impl/testee/state_dicts.hpp"
+
+namespace fsdp_cts::testee {
+namespace {
+
+namespace flat = fsdp::flat;
+using Unit = flat::FullyShardedDataParallel;
+
+sdk::Placement placement_of(const flat::FlatPiece& piece) {
+  return piece.whole ? sdk::whole(piece.shape) : sdk::flat(piece.shape, piece.start, piece.length);
+}
+
+bool is_summoned(const sdk::Model& model) {
+  for (const auto& [name, unit] : flat::named_units(*model.module)) {
+    if (unit.training_state() == flat::TrainingState::summon_full_params) return true;
+  }
+  return false;
+}
+
+// Whole parameters inside `act`, changes of theirs kept.
+template <class Act>
+void with_full_parameters(sdk::Model& model, bool writeback, const Act& act) {
+  const c10::AutoGradMode no_grad(false);
+  if (is_summoned(model)) return act();
+  flat::Scope summoned = Unit::summon_full_params(*model.module, {.writeback = writeback});
+  act();
+  summoned.leave();
+}
+
+}  // namespace
+
+void FlatParameterOperations::end_case() {
+  *delays_ = {};
+}
+
+void FlatParameterOperations::shard(sdk::Model& model) {
+  flat::Seams seams = library().settings.flat_seams();
+  seams.before_free = [delays = delays_](const auto&) { std::this_thread::sleep_for(delays->before_free); };
+  seams.before_reduce = [delays = delays_](const auto&) {
+    std::this_thread::sleep_for(delays->before_reduce);
+  };
+  const FlatPlan plan(model, library().world, std::make_shared<const flat::Seams>(std::move(seams)));
+  for (const sdk::Json& unit : model.plan.at("units")) plan.apply(unit);
+}
+
+// The constructor has given parameters memory already; only values are missing.
+void FlatParameterOperations::materialize(sdk::Model& model) {
+  with_full_parameters(model, /*writeback=*/true, [&] {
+    for (const flat::OriginalParameter& parameter : flat::named_original_parameters(*model.module))
+      at::Tensor(parameter.value)
+          .copy_(context().data.get("parameters/" + model.instance + "/" + parameter.name));
+  });
+  for (auto& [name, buffer] : sdk::named_buffers(*model.module))
+    at::Tensor(buffer).copy_(context().data.get("buffers/" + model.instance + "/" + name));
+}
+
+std::unique_ptr<sdk::Optimizer> FlatParameterOperations::make_optimizer(sdk::Model& model,
+                                                                        const sdk::Json& verb) {
+  return make_flat_optimizer(verb, model.module);
+}
+
+std::function<void()> FlatParameterOperations::enter(sdk::Model& model, const sdk::Json& verb) {
+  const auto left = [](flat::Scope scope) {
+    return [kept = std::make_shared<flat::Scope>(std::move(scope))] { kept->leave(); };
+  };
+  if (verb.at("scope") == "no_sync") return left(Unit::of(*model.module).no_sync());
+  flat::SummonOptions options;
+  options.recurse = verb.value("recurse", options.recurse);
+  options.writeback = verb.value("writeback", options.writeback);
+  options.rank0_only = verb.value("rank0_only", options.rank0_only);
+  options.offload_to_cpu = verb.value("offload_to_cpu", options.offload_to_cpu);
+  options.with_grads = verb.value("with_grads", options.with_grads);
+  return left(Unit::summon_full_params(*model.module, options));
+}
+
+at::Tensor FlatParameterOperations::clip_grad_norm(sdk::Model& model, double max_norm, double norm_type) {
+  return Unit::of(*model.module).clip_grad_norm_(max_norm, norm_type);
+}
+
+void FlatParameterOperations::delay(std::chrono::milliseconds duration, const std::string& at) {
+  (at == "before_reduce" ? delays_->before_reduce : delays_->before_free) = duration;
+}
+
+std::vector<sdk::Parameter> FlatParameterOperations::parameters(sdk::Model& model) {
+  std::vector<sdk::Parameter> result;
+  for (const flat::OriginalParameter& from : flat::named_original_parameters(*model.module)) {
+    result.push_back({from.name, from.value, placement_of(from.value_piece), from.gradient,
+                      placement_of(from.gradient_piece), from.requires_grad});
+  }
+  return result;
+}
+
+std::vector<sdk::Exposed> FlatParameterOperations::full_parameters(sdk::Model& model) {
+  const CollectiveTrace::Silence silence(library().trace);
+  std::vector<sdk::Exposed> result;
+  with_full_parameters(model, /*writeback=*/false, [&] {
+    for (const flat::OriginalParameter& parameter : flat::named_original_parameters(*model.module)) {
+      const at::Tensor value = parameter.value.detach().clone();
+      result.push_back({parameter.name, value, sdk::whole(value.sizes().vec()), parameter.requires_grad,
+                        value.scalar_type()});
+    }
+  });
+  return result;
+}
+
+sdk::StateDict FlatParameterOperations::state_dict(sdk::Model& model, const std::string& kind) {
+  if (kind == "full") return state_of(flat::full_state_dict(*model.module));
+  return state_of(flat::sharded_state_dict(*model.module));
+}
+
+void FlatParameterOperations::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
+  if (!is_sharded(state)) return flat::load_full_state_dict(*model.module, full_of(state));
+  const flat::ShardedStateDict places = flat::sharded_state_dict(*model.module);
+  flat::load_sharded_state_dict(*model.module, sharded_of(state, places));
+}
+
+void FlatParameterOperations::zero_parameters(sdk::Model& model) {
+  with_full_parameters(model, /*writeback=*/true, [&] {
+    for (const flat::OriginalParameter& parameter : flat::named_original_parameters(*model.module))
+      at::Tensor(parameter.value).zero_();
+  });
+}
+
+at::Tensor FlatParameterOperations::exposed(sdk::Model& model, const std::string& name) {
+  for (const flat::OriginalParameter& parameter : flat::named_original_parameters(*model.module)) {
+    if (parameter.name == name && !parameter.use_orig_params && parameter.managed) return parameter.value;
+  }
+  return LibraryOperations::exposed(model, name);
+}
+
+std::vector<sdk::Unit> FlatParameterOperations::units(sdk::Model& model) {
+  std::vector<sdk::Unit> result;
+  for (const auto& [name, unit] : flat::named_units(*model.module)) {
+    const sdk::Module& module = model.module->child(name);
+    sdk::Unit entry{name, module.class_name(), settings_of(unit), {}};
+    for (const auto& member : flat::flat_parameter_info(module).members)
+      entry.parameters.push_back(fsdp::qualified(name, member.name));
+    result.push_back(std::move(entry));
+  }
+  return result;
+}
+
+std::map<std::string, std::int64_t> FlatParameterOperations::counters(sdk::Model& model) {
+  flat::HookCounters total;
+  for (const auto& [name, unit] : flat::named_units(*model.module)) {
+    const flat::HookCounters counters = unit.counters();
+    total.pre_backward_registrations += counters.pre_backward_registrations;
+    total.post_backward_registrations += counters.post_backward_registrations;
+    total.unsharded_views_as_tensors += counters.unsharded_views_as_tensors;
+    total.unsharded_views_as_params += counters.unsharded_views_as_params;
+  }
+  return {{"pre_backward_registrations", total.pre_backward_registrations},
+          {"post_backward_registrations", total.post_backward_registrations},
+          {"unsharded_views_as_tensors", total.unsharded_views_as_tensors},
+          {"unsharded_views_as_params", total.unsharded_views_as_params}};
+}
+
+std::string FlatParameterOperations::training_state(sdk::Model& model) {
+  for (const auto& [name, unit] : flat::named_units(*model.module)) {
+    switch (unit.training_state()) {
+      case flat::TrainingState::idle:
+        break;
+      case flat::TrainingState::forward_backward:
+        return "forward_backward";
+      case flat::TrainingState::summon_full_params:
+        return "summon_full_params";
+    }
+  }
+  return "idle";
+}
+
+}  // namespace fsdp_cts::testee

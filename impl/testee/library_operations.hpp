@@ -1,0 +1,57 @@
+// What both engines of the library have in common as testees: one world, one trace, one way to say what went
+// wrong.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "fsdp/flat/seams.hpp"
+#include "fsdp/seams.hpp"
+#include "harness/sdk/cpp/operations.hpp"
+#include "impl/testee/collective_trace.hpp"
+#include "impl/testee/transport.hpp"
+
+namespace fsdp_cts::testee {
+
+struct Settings {
+  std::string name = "fsdp-cpp";  // of the implementation, as `hello` says it
+  Transport transport;
+  // Asked once per sharded instance: a faulty rule may keep state of its own.
+  std::function<fsdp::Seams()> seams = [] { return fsdp::Seams{}; };
+  std::function<fsdp::flat::Seams()> flat_seams = [] { return fsdp::flat::Seams{}; };
+  // LibTorch's own, unless a faulty one stands in.
+  std::function<void(const std::vector<at::Tensor>&, double)> foreach_mul = nullptr;
+};
+
+// One process's use of the library; all adapters of the process share it.
+struct Library {
+  Settings settings;
+  CollectiveTrace trace;
+  std::shared_ptr<fsdp::Communicator> world;  // made at the first case, kept from case to case
+};
+
+class LibraryOperations : public sdk::Operations {
+ public:
+  explicit LibraryOperations(std::shared_ptr<Library> library) : library_(std::move(library)) {}
+
+  sdk::Identity identity() const override;
+  void rendezvous(const sdk::Case& a_case) override;
+  void end_case() override { library_->trace.drain(); }
+  c10::Device device() const override { return library_->settings.transport.device; }
+  std::optional<sdk::ErrorReport> describe(std::exception_ptr error) const override;
+  void foreach_mul(const std::vector<at::Tensor>& tensors, double factor) override;
+  std::vector<sdk::TraceEvent> drain_trace() override { return library_->trace.drain(); }
+
+ protected:
+  Library& library() { return *library_; }
+  const Library& library() const { return *library_; }
+
+ private:
+  std::shared_ptr<Library> library_;
+};
+
+std::shared_ptr<torch::nn::Module> module_at(const sdk::Model& model, const sdk::Json& path);
+std::vector<std::shared_ptr<torch::nn::Module>> modules_at(const sdk::Model& model, const sdk::Json& paths);
+
+}  // namespace fsdp_cts::testee
