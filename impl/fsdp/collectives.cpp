@@ -33,17 +33,47 @@ at::ScalarType uniform_dtype(const std::vector<at::Tensor>& gradients) {
 
 AllGatherResult foreach_all_gather(const UnitContext& unit, AllGatherInput input, Communicator& group,
                                    const GatherRule& rule, const CallSite& site) {
-  const auto options = input.pieces.front().options().dtype(input.dtype).requires_grad(false);
-  const auto output = at::empty({group.size() * input.rank_numel}, options);
-  const auto own = alias(output, group.rank() * input.rank_numel, {input.rank_numel});
-  rule.copy_in(unit, input.slots, input.pieces, own);
-  auto work = group.size() > 1 ? group.all_gather(output, own, site) : nullptr;
-  return {output, std::move(input.slots), std::move(work)};
+  auto* partwise = input.dtype == at::kByte ? nullptr : group.partwise();
+  AllGatherResult result;
+  std::vector<Part> parts;
+  std::vector<at::Tensor> pieces;
+  int64_t packed_numel = 0;
+  for (size_t i = 0; i < input.params.size(); ++i) {
+    auto& slot = input.slots[i];
+    auto* param = input.params[i];
+    // The gathered memory is the ranks' pieces one after another, and nothing else.
+    const bool contiguous = slot.shard_dim == 0 && param->full_numel() == group.size() * slot.numel;
+    if (partwise && contiguous && rule.in_place(unit, slot, input.dtype)) {
+      const auto& full = param->alloc_full();
+      const auto own = alias(full, group.rank() * slot.numel, {slot.numel});
+      own.copy_(input.pieces[i]);
+      parts.push_back({full, own});
+      continue;
+    }
+    slot.offset = packed_numel;
+    packed_numel += slot.numel;
+    result.slots.push_back(slot);
+    result.packed.push_back(param);
+    pieces.push_back(std::move(input.pieces[i]));
+  }
+  if (!result.packed.empty()) {
+    const auto options = pieces.front().options().dtype(input.dtype).requires_grad(false);
+    result.output = at::empty({group.size() * packed_numel}, options);
+    const auto own = alias(result.output, group.rank() * packed_numel, {packed_numel});
+    rule.copy_in(unit, result.slots, pieces, own);
+    parts.push_back({result.output, own});
+  }
+  if (group.size() == 1) return result;
+  result.work = parts.size() == 1 ? group.all_gather(parts.front().large, parts.front().small, site)
+                                  : partwise->all_gather(parts, site);
+  return result;
 }
 
-void foreach_all_gather_copy_out(const UnitContext& unit, AllGatherResult& result,
-                                 const std::vector<at::Tensor>& full, const GatherRule& rule) {
+void foreach_all_gather_copy_out(const UnitContext& unit, AllGatherResult& result, const GatherRule& rule) {
   if (result.work) result.work->wait();
+  if (result.packed.empty()) return;
+  std::vector<at::Tensor> full;
+  for (auto* param : result.packed) full.push_back(param->alloc_full());
   rule.copy_out(unit, result.slots, result.output, full);
 }
 
@@ -51,27 +81,60 @@ ReduceResult foreach_reduce(const UnitContext& unit, ReduceInput input, Communic
                             const ReduceRule& rule, const CallSite& site) {
   const auto dtype = input.reduce_dtype.value_or(uniform_dtype(input.gradients));
   const auto plan = rule.plan({unit, dtype, input.divide_factor, input.force_sum});
+  auto* partwise = group.size() == 1 || plan.pre_divide ? nullptr : group.partwise();
 
   std::vector<Slot> slots;
-  int64_t numel = 0;
-  for (const auto* param : input.params) {
-    slots.push_back({numel, param->padded_shard_numel(), param->layout().dim, param->layout().global_shape});
-    numel += param->padded_shard_numel();
+  std::vector<at::Tensor> gradients;
+  std::vector<size_t> in_place;
+  std::vector<int64_t> offsets(input.params.size());
+  int64_t packed_numel = 0;
+  for (size_t i = 0; i < input.params.size(); ++i) {
+    const auto& param = *input.params[i];
+    auto& gradient = input.gradients[i];
+    const Slot slot{packed_numel, param.padded_shard_numel(), param.layout().dim,
+                    param.layout().global_shape};
+    const bool as_it_is = gradient.scalar_type() == dtype && gradient.is_contiguous();
+    if (partwise && slot.shard_dim == 0 && as_it_is && rule.in_place(unit, slot, dtype)) {
+      in_place.push_back(i);
+      continue;
+    }
+    offsets[i] = packed_numel;
+    packed_numel += slot.numel;
+    slots.push_back(slot);
+    gradients.push_back(std::move(gradient));
   }
-  const auto options = input.gradients.front().options().dtype(dtype).requires_grad(false);
-  const auto buffer = at::empty({group.size() * numel}, options);
-  rule.copy_in(unit, slots, input.gradients, buffer);
-  input.gradients.clear();
-  divide_if_needed(buffer, plan.pre_divide);
-
+  auto numel = packed_numel;
+  for (const auto i : in_place) {
+    offsets[i] = numel;
+    numel += input.params[i]->padded_shard_numel();
+  }
+  const auto options = at::TensorOptions(group.device()).dtype(dtype);
+  at::Tensor buffer;
+  if (!slots.empty()) {
+    buffer = at::empty({group.size() * packed_numel}, options);
+    rule.copy_in(unit, slots, gradients, buffer);
+    gradients.clear();
+    divide_if_needed(buffer, plan.pre_divide);
+  }
   if (group.size() == 1) {
     // No collective to carry the division out, except an average over one, which is none.
     if (plan.reduce_scatter.op == ReduceOp::premul_sum) divide_if_needed(buffer, input.divide_factor);
-    return {std::move(input.params), buffer, nullptr, plan};
+    return {std::move(input.params), std::move(offsets), buffer, nullptr, plan};
   }
   const auto output = at::empty({numel}, options);
-  auto work = group.reduce_scatter(output, buffer, plan.reduce_scatter, site);
-  return {std::move(input.params), output, std::move(work), plan};
+  if (in_place.empty()) {
+    auto work = group.reduce_scatter(output, buffer, plan.reduce_scatter, site);
+    return {std::move(input.params), std::move(offsets), output, std::move(work), plan};
+  }
+  std::vector<Part> parts;
+  for (const auto i : in_place) {
+    const auto& gradient = input.gradients[i];
+    parts.push_back({alias(gradient, 0, {gradient.numel()}),
+                     alias(output, offsets[i], {input.params[i]->padded_shard_numel()})});
+  }
+  if (buffer.defined()) parts.push_back({buffer, alias(output, 0, {packed_numel})});
+  auto work = partwise->reduce_scatter(parts, plan.reduce_scatter, site);
+  return {std::move(input.params), std::move(offsets), output, std::move(work), plan};
 }
 
 void finish_reduce(ReduceResult result, const ReduceCompletion& completion, const AccumulateRule& rule,
@@ -96,11 +159,10 @@ void finish_reduce(ReduceResult result, const ReduceCompletion& completion, cons
   divide_if_needed(output, result.plan.post_divide);
   output = output.to(completion.orig_dtype);
 
-  int64_t offset = 0;
-  for (auto* param : result.params) {
+  for (size_t i = 0; i < result.params.size(); ++i) {
+    const auto* param = result.params[i];
     // Not an autograd view: zero_grad could not detach one in place.
-    rule.add_sharded(param->parameter(), alias(output, offset, param->layout().local_shape()));
-    offset += param->padded_shard_numel();
+    rule.add_sharded(param->parameter(), alias(output, result.offsets[i], param->layout().local_shape()));
     if (const auto& hook = torch::autograd::impl::post_acc_grad_hooks(param->parameter()))
       (*hook)(param->parameter());
   }

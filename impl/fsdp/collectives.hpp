@@ -5,6 +5,8 @@
 // input is its own slice of it. Within a slice parameters follow each other in group order, without gaps.
 // Reduce-scatter: the input is [ranks, n], slot r holding every gradient's r-th piece; the output is the sum
 // of slot `rank`.
+// Large parameters are left out of these buffers where rule and backend allow: their pieces go straight from
+// shard to unsharded memory, and from the gradient to the rank that sums it, within the same collective.
 #include <ATen/core/Tensor.h>
 
 #include <functional>
@@ -18,24 +20,25 @@ namespace fsdp {
 
 /// What an all-gather moves.
 struct AllGatherInput {
-  std::vector<Slot> slots;
+  std::vector<FSDPParam*> params;
+  std::vector<Slot> slots;  ///< offsets are not yet set
   std::vector<at::Tensor> pieces;
-  at::ScalarType dtype;  ///< kByte where parameters differ; offsets and lengths then count bytes
-  int64_t rank_numel = 0;
+  at::ScalarType dtype;  ///< kByte where parameters differ; lengths then count bytes
 };
 
 struct AllGatherResult {
-  at::Tensor output;
-  std::vector<Slot> slots;
-  WorkPtr work;  ///< null with a single rank
+  at::Tensor output;  ///< of what is packed, undefined if nothing is
+  std::vector<FSDPParam*> packed;
+  std::vector<Slot> slots;  ///< of what is packed
+  WorkPtr work;             ///< null with a single rank
 };
 
+/// Parameters that are gathered in place have their unsharded memory from here on.
 AllGatherResult foreach_all_gather(const UnitContext& unit, AllGatherInput input, Communicator& group,
                                    const GatherRule& rule, const CallSite& site);
 
-/// Waits, and fills the buffers.
-void foreach_all_gather_copy_out(const UnitContext& unit, AllGatherResult& result,
-                                 const std::vector<at::Tensor>& full, const GatherRule& rule);
+/// Waits, and gives the others theirs.
+void foreach_all_gather_copy_out(const UnitContext& unit, AllGatherResult& result, const GatherRule& rule);
 
 struct ReduceInput {
   std::vector<FSDPParam*> params;
@@ -47,13 +50,14 @@ struct ReduceInput {
 
 struct ReduceResult {
   std::vector<FSDPParam*> params;
+  std::vector<int64_t> offsets;  ///< of the parameters' shards in `output`
   at::Tensor output;
   WorkPtr work;  ///< null with a single rank
   ReducePlan plan;
 };
 
-/// Copies in, pre-divides and issues the reduce-scatter. Throws AssertionError for gradients of several
-/// dtypes.
+/// Copies in, pre-divides and issues the reduce-scatter; gradients that are reduced in place are kept until
+/// it is over. Throws AssertionError for gradients of several dtypes.
 ReduceResult foreach_reduce(const UnitContext& unit, ReduceInput input, Communicator& group,
                             const ReduceRule& rule, const CallSite& site);
 

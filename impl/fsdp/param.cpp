@@ -1,6 +1,5 @@
 #include "fsdp/param.hpp"
 
-#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -101,7 +100,7 @@ const at::Tensor& FSDPParam::alloc_full() {
   if (full_.defined()) {
     alloc_storage(full_);
   } else {
-    full_ = at::empty({full_numel_}, piece_.options().dtype(gather_dtype_).requires_grad(false));
+    full_ = empty_unsharded(full_numel_, piece_.options().dtype(gather_dtype_).requires_grad(false));
     unsharded_ = alias(full_, 0, layout_.global_shape);
     unsharded_data_ = alias(full_, 0, layout_.global_shape);
   }

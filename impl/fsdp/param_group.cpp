@@ -141,8 +141,12 @@ CallSite FSDPParamGroup::call_site() const {
 void FSDPParamGroup::finalize_backward() {
   wait_for_reduction();
   // A gather that nobody waited for was prefetched for a unit that did not run.
-  if (gathering_ && gathering_->work) gathering_->work->wait();
-  gathering_.reset();
+  if (gathering_) {
+    const auto result = std::move(*gathering_);
+    gathering_.reset();
+    if (result.work) result.work->wait();
+    free_unsharded();
+  }
   post_forward_indices_.clear();
 }
 

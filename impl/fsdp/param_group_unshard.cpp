@@ -22,14 +22,13 @@ AllGatherInput FSDPParamGroup::gather_input() const {
   }
   const bool as_bytes = input.dtype == at::kByte;
   for (size_t i = 0; i < params_.size(); ++i) {
-    const auto& param = *params_[i];
+    auto& param = *params_[i];
     const auto itemsize = as_bytes ? static_cast<int64_t>(c10::elementSize(param.gather_dtype())) : 1;
     // A smaller group holds equal parts of the gathered buffer as it lies, whatever dimension the parameter
     // is cut on.
     const auto numel = itemsize * (post_forward ? param.full_numel() / ranks : param.padded_shard_numel());
-    input.slots.push_back(
-        {input.rank_numel, numel, post_forward ? 0 : param.layout().dim, param.layout().global_shape});
-    input.rank_numel += numel;
+    input.params.push_back(&param);
+    input.slots.push_back({0, numel, post_forward ? 0 : param.layout().dim, param.layout().global_shape});
     if (post_forward) {
       input.pieces.push_back(post_forward_pieces_[i]);
     } else {
@@ -50,11 +49,9 @@ void FSDPParamGroup::unshard() {
 void FSDPParamGroup::wait_for_unshard() {
   if (!gathering_) return;
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> full;
-  for (const auto& param : params_) full.push_back(param->alloc_full());
   auto result = std::move(*gathering_);
   gathering_.reset();
-  foreach_all_gather_copy_out(unit_, result, full, *seams_.gather);
+  foreach_all_gather_copy_out(unit_, result, *seams_.gather);
   for (const auto& param : params_) param->to_unsharded();
   post_forward_pieces_.clear();
   sharded_state_ = ShardedState::unsharded;
@@ -81,7 +78,9 @@ void FSDPParamGroup::to_sharded() {
 }
 
 void FSDPParamGroup::free_unsharded() {
-  for (const auto& param : params_) seams_.reshard->free(unit_, param->full());
+  for (const auto& param : params_) {
+    if (param->full().defined()) seams_.reshard->free(unit_, param->full());
+  }
 }
 
 void FSDPParamGroup::to_sharded_post_forward() {

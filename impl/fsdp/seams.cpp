@@ -6,11 +6,30 @@
 namespace fsdp {
 namespace {
 
-template <class Rule>
+template <class Rule, class Default = Rule>
 void fill(std::shared_ptr<const Rule>& rule) {
-  static const auto correct = std::make_shared<const Rule>();
+  static const auto correct = std::make_shared<const Default>();
   if (!rule) rule = correct;
 }
+
+/// From here on a message of its own costs less than the copies it saves: measured over loopback.
+bool is_large(const Slot& slot, at::ScalarType dtype) {
+  return slot.numel * static_cast<int64_t>(c10::elementSize(dtype)) >= (int64_t{1} << 17);
+}
+
+class DefaultGatherRule : public GatherRule {
+ public:
+  bool in_place(const UnitContext&, const Slot& slot, at::ScalarType dtype) const override {
+    return is_large(slot, dtype);
+  }
+};
+
+class DefaultReduceRule : public ReduceRule {
+ public:
+  bool in_place(const UnitContext&, const Slot& slot, at::ScalarType dtype) const override {
+    return is_large(slot, dtype);
+  }
+};
 
 at::Tensor cast_floating_point(const at::Tensor& tensor, at::ScalarType dtype) {
   return tensor.is_floating_point() && tensor.scalar_type() != dtype ? tensor.to(dtype) : tensor;
@@ -117,8 +136,8 @@ std::optional<int64_t> PrefetchRule::in_backward(const UnitContext&, int64_t pos
 Seams complete(Seams seams) {
   fill(seams.shard);
   fill(seams.cast);
-  fill(seams.gather);
-  fill(seams.reduce);
+  fill<GatherRule, DefaultGatherRule>(seams.gather);
+  fill<ReduceRule, DefaultReduceRule>(seams.reduce);
   fill(seams.accumulate);
   fill(seams.reshard);
   fill(seams.prefetch);

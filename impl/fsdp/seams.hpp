@@ -72,6 +72,9 @@ class GatherRule {
                        const std::vector<at::Tensor>& pieces, const at::Tensor& input) const;
   virtual void copy_out(const UnitContext& unit, const std::vector<Slot>& slots, const at::Tensor& output,
                         const std::vector<at::Tensor>& full) const;
+  /// Whether a parameter that is cut evenly on dimension 0 goes past both copies. What Seams fills in says so
+  /// of large ones; a rule with copies of its own has them called for every parameter.
+  virtual bool in_place(const UnitContext&, const Slot&, at::ScalarType) const { return false; }
 };
 
 struct ReduceContext {
@@ -101,6 +104,8 @@ class ReduceRule {
   /// zeros.
   virtual void copy_in(const UnitContext& unit, const std::vector<Slot>& slots,
                        const std::vector<at::Tensor>& gradients, const at::Tensor& input) const;
+  /// As GatherRule::in_place, of a gradient that has the dtype of the reduction.
+  virtual bool in_place(const UnitContext&, const Slot&, at::ScalarType) const { return false; }
 };
 
 /// How a new gradient joins an old one.

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <utility>
 
+#include "fsdp/storage.hpp"
+
 namespace fsdp {
 namespace {
 
@@ -40,8 +42,10 @@ FSDPState::FSDPState(std::vector<std::shared_ptr<torch::nn::Module>> modules, Mi
 }
 
 FSDPState::~FSDPState() {
+  group_.reset();  // before what its unsharded memory leaves behind is released
   const std::lock_guard lock(registry().mutex);
   std::erase_if(registry().by_module, [](const auto& entry) { return entry.second.expired(); });
+  if (registry().by_module.empty()) release_kept_memory();
   std::erase_if(registry().by_parameter, [](const auto& entry) { return entry.second.first.expired(); });
 }
 

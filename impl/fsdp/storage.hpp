@@ -5,6 +5,19 @@
 
 namespace fsdp {
 
+/// A one-dimensional tensor, uninitialised, for unsharded parameters. On the CPU its memory, once freed, is
+/// kept for the next tensor of its size: pages that went back to the system would come again one fault each.
+/// What is kept and what is used are together never more than was once used at the same time.
+at::Tensor empty_unsharded(int64_t numel, at::TensorOptions options);
+/// Bytes, in blocks of 64 KiB and more: smaller ones are not counted and not kept.
+struct UnshardedMemory {
+  size_t used;
+  size_t kept;
+};
+UnshardedMemory unsharded_memory();
+/// Gives what is kept to the system.
+void release_kept_memory();
+
 /// A tensor over `base`'s storage, contiguous, from element `offset` on (in elements of `base`): no autograd
 /// view, with a version counter of its own. The storage may be empty at the time.
 at::Tensor alias(const at::Tensor& base, int64_t offset, at::IntArrayRef sizes);

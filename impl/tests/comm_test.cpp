@@ -53,6 +53,39 @@ TEST_P(Collectives, ClosedForms) {
   });
 }
 
+TEST_P(Collectives, OverSeveralTensors) {
+  run_ranks(GetParam(), [](const Rank& rank) {
+    auto& group = *rank.recorded->partwise();
+    const auto n = rank.world;
+    const auto first = at::zeros({2 * n}), second = at::zeros({n});
+    group
+        .all_gather({{first, at::full({2}, rank.rank + 1.0)}, {second, at::full({1}, rank.rank + 10.0)}}, {})
+        ->wait();
+    EXPECT_TRUE(at::equal(first, (at::arange(2 * n) / 2).floor() + 1.0));
+    EXPECT_TRUE(at::equal(second, at::arange(n) + 10.0));
+
+    // Blocks of 2, of which the last holds 1; and blocks of 3, of which only the first is there.
+    const auto evens = at::full({2}, -1.0), shorter = at::full({3}, -1.0);
+    group
+        .reduce_scatter({{at::ones({2 * n - 1}), evens}, {at::arange(3).to(at::kFloat) + rank.rank, shorter}},
+                        {}, {"unit", true, Phase::backward})
+        ->wait();
+    const auto sum = static_cast<float>(n), shift = sum * (sum - 1) / 2;
+    EXPECT_TRUE(at::equal(evens, at::tensor({sum, rank.rank == n - 1 ? 0.0F : sum})));
+    const auto expected = rank.rank == 0 ? at::arange(3) * sum + shift : at::zeros({3});
+    EXPECT_TRUE(at::equal(shorter, expected));
+
+    const auto events = rank.trace->take();
+    ASSERT_EQ(events.size(), 2U);
+    EXPECT_EQ(events[0].in_numel, 3);
+    EXPECT_EQ(events[0].out_numel, 3 * n);
+    EXPECT_EQ(events[1].kind, CollectiveKind::reduce_scatter);
+    EXPECT_EQ(events[1].in_numel, 5 * n);
+    EXPECT_EQ(events[1].out_numel, 5);
+    EXPECT_EQ(events[1].site.unit, "unit");
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, Collectives, ::testing::Values(1, 2, 4));
 
 TEST(CollectivesInFlight, ManyAtOnceInAnyOrderOfWaiting) {

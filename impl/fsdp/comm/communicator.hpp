@@ -40,6 +40,26 @@ class Work {
 };
 using WorkPtr = std::unique_ptr<Work>;
 
+/// One tensor of a collective over several. Block r of `large`, for the r-th rank, are the `small.numel()`
+/// elements from r * small.numel() on.
+struct Part {
+  at::Tensor large;
+  at::Tensor small;
+};
+
+/// Collectives over several tensors that move each of them from where it lies to where it belongs. One call
+/// is one collective.
+class PartwiseCollectives {
+ public:
+  virtual ~PartwiseCollectives() = default;
+  /// From `small`, which may be this rank's block of `large`, to `large`.
+  virtual WorkPtr all_gather(const std::vector<Part>& parts, const CallSite& site) = 0;
+  /// From `large` to `small`. The last blocks of `large` may be short or missing; what is missing counts as
+  /// zeros.
+  virtual WorkPtr reduce_scatter(const std::vector<Part>& parts, Reduction reduction,
+                                 const CallSite& site) = 0;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -55,6 +75,8 @@ class Communicator {
                                  const CallSite& site) = 0;
   virtual WorkPtr all_reduce(at::Tensor tensor, Reduction reduction, const CallSite& site) = 0;
   virtual WorkPtr broadcast(at::Tensor tensor, int64_t root, const CallSite& site) = 0;
+  /// Null where one tensor is all that a collective can move: callers pack.
+  virtual PartwiseCollectives* partwise() { return nullptr; }
 
   /// The group of the given members (world ranks). Called by these members only; the same ranks give the same
   /// group again.

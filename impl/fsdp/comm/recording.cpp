@@ -6,7 +6,7 @@
 namespace fsdp {
 namespace {
 
-class RecordingCommunicator : public Communicator {
+class RecordingCommunicator : public Communicator, public PartwiseCollectives {
  public:
   RecordingCommunicator(std::shared_ptr<Communicator> inner, std::shared_ptr<Trace> trace)
       : inner_(std::move(inner)), trace_(std::move(trace)) {}
@@ -31,6 +31,15 @@ class RecordingCommunicator : public Communicator {
     note(CollectiveKind::broadcast, {}, tensor, tensor, site);
     return inner_->broadcast(std::move(tensor), root, site);
   }
+  PartwiseCollectives* partwise() override { return inner_->partwise() ? this : nullptr; }
+  WorkPtr all_gather(const std::vector<Part>& parts, const CallSite& site) override {
+    note(CollectiveKind::all_gather, {}, parts, site);
+    return inner_->partwise()->all_gather(parts, site);
+  }
+  WorkPtr reduce_scatter(const std::vector<Part>& parts, Reduction reduction, const CallSite& site) override {
+    note(CollectiveKind::reduce_scatter, reduction, parts, site);
+    return inner_->partwise()->reduce_scatter(parts, reduction, site);
+  }
   std::shared_ptr<Communicator> subgroup(const std::vector<int64_t>& ranks) override {
     auto& group = subgroups_[ranks];
     if (!group) group = std::make_shared<RecordingCommunicator>(inner_->subgroup(ranks), trace_);
@@ -41,6 +50,17 @@ class RecordingCommunicator : public Communicator {
   void note(CollectiveKind kind, const Reduction& reduction, const at::Tensor& in, const at::Tensor& out,
             const CallSite& site) {
     trace_->append({kind, reduction, in.scalar_type(), in.numel(), out.numel(), inner_->ranks(), site});
+  }
+
+  /// As one tensor of all parts: what it contains, and not how it travels.
+  void note(CollectiveKind kind, const Reduction& reduction, const std::vector<Part>& parts,
+            const CallSite& site) {
+    int64_t small = 0;
+    for (const auto& part : parts) small += part.small.numel();
+    const auto large = size() * small;
+    const bool gathers = kind == CollectiveKind::all_gather;
+    trace_->append({kind, reduction, parts.front().small.scalar_type(), gathers ? small : large,
+                    gathers ? large : small, inner_->ranks(), site});
   }
 
   std::shared_ptr<Communicator> inner_;

@@ -49,7 +49,7 @@ void refuse_premul_sum(const Reduction& reduction) {
 
 /// Every collective is a direct exchange of messages between each two ranks: unlike Gloo's own collectives it
 /// needs neither a worker thread nor a staging copy, and adding up stays with us, in rank order.
-class GlooCommunicator : public StoreGroup {
+class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
  public:
   explicit GlooCommunicator(GroupMembers members) : StoreGroup(std::move(members)) {
     if (size() == 1) return;  // nobody to talk to
@@ -65,12 +65,21 @@ class GlooCommunicator : public StoreGroup {
   at::Device device() const override { return at::kCPU; }
 
   WorkPtr all_gather(at::Tensor out, at::Tensor in, const CallSite&) override {
-    return all_gather(next_tag(), out, in);
+    return all_gather_parts({{std::move(out), std::move(in)}});
   }
 
   WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, Reduction reduction, const CallSite&) override {
     refuse_premul_sum(reduction);
-    return reduce_scatter(next_tag(), out, in, reduction);
+    return reduce_scatter_parts({{std::move(in), std::move(out)}}, reduction);
+  }
+
+  PartwiseCollectives* partwise() override { return this; }
+  WorkPtr all_gather(const std::vector<Part>& parts, const CallSite&) override {
+    return all_gather_parts(parts);
+  }
+  WorkPtr reduce_scatter(const std::vector<Part>& parts, Reduction reduction, const CallSite&) override {
+    refuse_premul_sum(reduction);
+    return reduce_scatter_parts(parts, reduction);
   }
 
   // Everybody sums one piece, then everybody gets all pieces. Padded, so that pieces are equal.
@@ -81,11 +90,13 @@ class GlooCommunicator : public StoreGroup {
     const auto padded = at::zeros({piece * size()}, tensor.options());
     padded.narrow(0, 0, numel).copy_(tensor.view(-1));
     const auto sum = at::empty({piece}, tensor.options());
-    const auto first = next_tag(), second = next_tag();
-    std::shared_ptr<Work> scatter = reduce_scatter(first, sum, padded, reduction);
+    std::shared_ptr<Work> scatter = reduce_scatter_parts({{padded, sum}}, reduction);
+    const auto tag = next_tag();  // now, as the other ranks do, and not when somebody waits
     return std::make_unique<ExchangeWork>(Transfers{}, [=, this] {
       scatter->wait();
-      all_gather(second, padded, sum)->wait();
+      Transfers transfers;
+      all_gather(tag, {padded, sum}, transfers);
+      ExchangeWork(std::move(transfers), nullptr).wait();
       tensor.view(-1).copy_(padded.narrow(0, 0, numel));
     });
   }
@@ -105,45 +116,64 @@ class GlooCommunicator : public StoreGroup {
     return std::make_shared<GlooCommunicator>(std::move(members));
   }
 
-  WorkPtr all_gather(int tag, const at::Tensor& out, const at::Tensor& in) {
-    const auto numel = in.numel();
-    const auto own = out.narrow(0, rank() * numel, numel);
-    if (own.const_data_ptr() != in.const_data_ptr()) own.copy_(in);
-    return exchange(
-        tag, [&](int64_t) { return own; }, [&](int64_t peer) { return out.narrow(0, peer * numel, numel); },
-        nullptr);
+  WorkPtr all_gather_parts(const std::vector<Part>& parts) {
+    Transfers transfers;
+    for (const auto& part : parts) all_gather(next_tag(), part, transfers);
+    return std::make_unique<ExchangeWork>(std::move(transfers), nullptr);
   }
 
-  WorkPtr reduce_scatter(int tag, const at::Tensor& out, const at::Tensor& in, const Reduction& reduction) {
-    const auto numel = out.numel();
-    const auto received = at::empty({(size() - 1) * numel}, in.options());
-    const auto place = [received, numel, own = rank()](int64_t peer) {
-      return received.narrow(0, (peer < own ? peer : peer - 1) * numel, numel);
+  void all_gather(int tag, const Part& part, Transfers& transfers) {
+    const auto numel = part.small.numel();
+    const auto block = [&](int64_t r) { return part.large.narrow(0, r * numel, numel); };
+    const auto own = block(rank());
+    if (own.const_data_ptr() != part.small.const_data_ptr()) own.copy_(part.small);
+    exchange(
+        tag, [&](int64_t) { return own; }, block, transfers);
+  }
+
+  WorkPtr reduce_scatter_parts(const std::vector<Part>& parts, const Reduction& reduction) {
+    Transfers transfers;
+    std::vector<std::function<void()>> reductions;
+    for (const auto& part : parts)
+      reductions.push_back(reduce_scatter(next_tag(), part, reduction, transfers));
+    return std::make_unique<ExchangeWork>(std::move(transfers), [reductions = std::move(reductions)] {
+      for (const auto& reduce : reductions) reduce();
+    });
+  }
+
+  /// Returns what is left to do once all blocks have come.
+  std::function<void()> reduce_scatter(int tag, const Part& part, const Reduction& reduction,
+                                       Transfers& transfers) {
+    const auto numel = part.small.numel();
+    const auto block = [large = part.large, numel](int64_t r) {
+      const auto begin = std::min(r * numel, large.numel());
+      return large.narrow(0, begin, std::min(numel, large.numel() - begin));
     };
-    return exchange(
-        tag, [&](int64_t peer) { return in.narrow(0, peer * numel, numel); }, place,
-        [=, this] {
-          std::vector<at::Tensor> addends;
-          for (int64_t r = 0; r < size(); ++r)
-            addends.push_back(r == rank() ? in.narrow(0, r * numel, numel) : place(r));
-          reduce_in_rank_order(out, addends, reduction);
-        });
+    const auto given = block(rank()).numel();
+    const auto received = at::empty({(size() - 1) * given}, part.large.options());
+    const auto place = [received, given, own = rank()](int64_t peer) {
+      return received.narrow(0, (peer < own ? peer : peer - 1) * given, given);
+    };
+    exchange(tag, block, place, transfers);
+    return [=, this, out = part.small] {
+      std::vector<at::Tensor> addends;
+      for (int64_t r = 0; r < size(); ++r) addends.push_back(r == rank() ? block(r) : place(r));
+      if (given > 0) reduce_in_rank_order(out.narrow(0, 0, given), addends, reduction);
+      if (given < numel) out.narrow(0, given, numel - given).zero_();
+    };
   }
 
   /// Receives are posted before sends: a send whose receiver is ready leaves at once.
   template <class From, class Into>
-  WorkPtr exchange(int tag, From from, Into into, std::function<void()> finish) {
-    Transfers transfers;
-    const bool nothing_to_say = from(rank()).numel() == 0;  // on every rank alike
-    for (int64_t step = 1; step < size() && !nothing_to_say; ++step) {
+  void exchange(int tag, From from, Into into, Transfers& transfers) {
+    for (int64_t step = 1; step < size(); ++step) {
       const auto peer = (rank() + size() - step) % size();
-      transfers.push_back(receive(into(peer), peer, tag));
+      if (const auto block = into(peer); block.numel() > 0) transfers.push_back(receive(block, peer, tag));
     }
-    for (int64_t step = 1; step < size() && !nothing_to_say; ++step) {
+    for (int64_t step = 1; step < size(); ++step) {
       const auto peer = (rank() + step) % size();
-      transfers.push_back(send(from(peer), peer, tag));
+      if (const auto block = from(peer); block.numel() > 0) transfers.push_back(send(block, peer, tag));
     }
-    return std::make_unique<ExchangeWork>(std::move(transfers), std::move(finish));
   }
 
   c10::intrusive_ptr<c10d::Work> send(const at::Tensor& tensor, int64_t peer, int tag) {
