@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 
 #include "harness/protocol/safetensors_header.hpp"
@@ -79,10 +78,12 @@ TensorMap read_safetensors(const std::filesystem::path& path) {
   TensorMap tensors;
   for (TensorClaim& claim : parse_safetensors_header(header, size - data_at, file.name)) {
     HostTensor tensor{claim.dtype, std::move(claim.shape), std::vector<std::byte>(claim.end - claim.begin)};
-    if (data_at + claim.end <= start.size())
-      std::memcpy(tensor.bytes.data(), start.data() + data_at + claim.begin, tensor.bytes.size());
-    else
+    if (data_at + claim.end <= start.size()) {
+      const auto* begin = reinterpret_cast<const std::byte*>(start.data()) + data_at + claim.begin;
+      std::copy_n(begin, tensor.bytes.size(), tensor.bytes.begin());  // nothing at all for an empty tensor
+    } else {
       file.read(tensor.bytes.data(), tensor.bytes.size(), data_at + claim.begin);
+    }
     tensors.emplace(std::move(claim.name), std::move(tensor));
   }
   return tensors;
