@@ -1,7 +1,6 @@
 // The gradient of a flat parameter: whole while backward makes it, a shard once it is reduced.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/div.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <cstring>
@@ -42,8 +41,8 @@ bool FlatParameter::accumulate_whole_gradient(const torch::autograd::variable_li
   const bool divides = first && divisor != 1;
   const auto scalar = divides ? at::scalar_tensor(divisor) : at::Tensor();
   if (first) {
-    whole_gradient_ = at::empty({layout_.padded_numel},
-                                local_shard_.options().dtype(dtype).device(settings_.compute_device));
+    whole_gradient_ = empty_unsharded(layout_.padded_numel,
+                                      local_shard_.options().dtype(dtype).device(settings_.compute_device));
     for (const auto& gap : layout_.gaps) clear(whole_gradient_, gap);
   }
   for (size_t i = 0; i < members_.size(); ++i) {

@@ -1,3 +1,5 @@
+#include "fsdp/flat/flat_parameter.hpp"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -6,7 +8,6 @@
 #include <utility>
 
 #include "fsdp/errors.hpp"
-#include "fsdp/flat/flat_parameter.hpp"
 #include "fsdp/python_text.hpp"
 #include "fsdp/storage.hpp"
 
@@ -120,7 +121,8 @@ void FlatParameter::make_unsharded(Unsharded& unsharded, at::ScalarType dtype) {
   if (!sharded_strategy() && dtype == original_dtype() && local_shard_.device() == device) {
     unsharded.padded = local_shard_;
   } else {
-    unsharded.padded = at::empty({layout_.padded_numel}, local_shard_.options().dtype(dtype).device(device));
+    unsharded.padded =
+        empty_unsharded(layout_.padded_numel, local_shard_.options().dtype(dtype).device(device));
     free_storage(unsharded.padded);
   }
   for (size_t i = 0; i < members_.size(); ++i)
