@@ -65,7 +65,9 @@ TEST(FlatMixedPrecision, GradientsAndCollectives) {
             expected_gradients(whole, policy, {input(0), input(1)});
             for (const auto& parameter : model->parameters()) {
               EXPECT_EQ(parameter.scalar_type(), at::kFloat);
-              if (parameter.grad().defined()) EXPECT_EQ(parameter.grad().scalar_type(), at::kFloat);
+              if (parameter.grad().defined()) {
+                EXPECT_EQ(parameter.grad().scalar_type(), at::kFloat);
+              }
             }
             step_exposed(*model, 1.0 / 4);
             sgd_step(*whole, 1.0 / 4);
@@ -92,7 +94,9 @@ TEST(FlatMixedPrecision, LowPrecisionGradientsAreKept) {
       for (int64_t round = 0; round < 2; ++round) {
         model(values({2, 5}, rank.rank)).sum().backward();
         for (const auto& parameter : model->parameters()) {
-          if (parameter.numel() > 0) EXPECT_EQ(parameter.mutable_grad().scalar_type(), at::kBFloat16);
+          if (parameter.numel() > 0) {
+            EXPECT_EQ(parameter.mutable_grad().scalar_type(), at::kBFloat16);
+          }
         }
       }
     }
@@ -131,8 +135,9 @@ TEST(FlatNoSync, GradientsStayWholeAndInTheDtypeOfCompute) {
         }
         model(input(rank.rank, 2)).sum().backward();
         for (const auto& parameter : model->parameters()) {
-          if (parameter.mutable_grad().defined())
+          if (parameter.mutable_grad().defined()) {
             EXPECT_EQ(parameter.mutable_grad().scalar_type(), at::kFloat);
+          }
         }
         // Values small enough for float16 to hold all three sums exactly.
         add_mean_gradients(*whole, 2, [&](int64_t r) {
