@@ -11,7 +11,7 @@ namespace {
 
 // A case without its world: what upstream counts once.
 struct Combination {
-  bool of_seed = false, runnable = false, skipped = false;
+  bool of_seed = false, runnable = false, cpu_form = false, skipped = false;
 };
 
 std::string without_world(const Case& a_case) {
@@ -79,6 +79,7 @@ Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<Seed
     Combination& combination = by_method[a_case.method][without_world(a_case)];
     combination.of_seed |= a_case.seed_cases > 0;
     combination.skipped |= a_case.skip_reason.has_value();
+    combination.cpu_form |= !a_case.cpu_form.empty();
     combination.runnable |= !why_not_runnable(a_case, machine);
   }
 
@@ -92,11 +93,13 @@ Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<Seed
       method.present += combination.of_seed;
       method.additions += !combination.of_seed;
       method.runnable += combination.of_seed && combination.runnable;
+      method.cpu_forms += combination.of_seed && combination.runnable && combination.cpu_form;
       method.skipped += combination.of_seed && combination.skipped;
     }
     coverage.expected += seed.cases;
     coverage.present += method.present;
     coverage.runnable += method.runnable;
+    coverage.cpu_forms += method.cpu_forms;
     coverage.missing += std::max(0, method.missing());
     coverage.methods_present += method.present > 0;
     add_faults(method, coverage.faults);
@@ -118,6 +121,7 @@ Json coverage_json(const Coverage& coverage) {
                        {"early_returns", method.seed.early_returns},
                        {"present", method.present},
                        {"runnable", method.runnable},
+                       {"cpu_forms", method.cpu_forms},
                        {"skipped", method.skipped},
                        {"additions", method.additions},
                        {"missing", method.missing()}});
@@ -129,6 +133,7 @@ Json coverage_json(const Coverage& coverage) {
           {"expected", coverage.expected},
           {"present", coverage.present},
           {"runnable", coverage.runnable},
+          {"cpu_forms", coverage.cpu_forms},
           {"missing", coverage.missing},
           {"methods_present", coverage.methods_present},
           {"seeds", seeds},

@@ -26,6 +26,7 @@ struct MethodCoverage {
   SeedMethod seed;
   int present = 0;    // combinations that a scenario has
   int runnable = 0;   // of these, runnable on this machine at one of their worlds; early returns are not
+  int cpu_forms = 0;  // of `runnable`, those that a CPU does less of than upstream does on a GPU
   int skipped = 0;    // of `present`, marked as early returns
   int additions = 0;  // scenario cases at their first world that stand for no upstream combination (twins,
                       // further axis values)
@@ -36,7 +37,7 @@ struct Coverage {
   std::vector<MethodCoverage> methods;  // in the order of seeds.yaml
   std::vector<std::string>
       faults;  // scenarios of no known method, more combinations than upstream has, early returns that differ
-  int expected = 0, present = 0, runnable = 0, missing = 0;
+  int expected = 0, present = 0, runnable = 0, cpu_forms = 0, missing = 0;
   int methods_present = 0;  // with at least one combination
   bool complete() const { return missing == 0 && faults.empty(); }
 };
@@ -44,9 +45,9 @@ struct Coverage {
 Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<SeedMethod>& seeds,
                           const Machine& machine);
 
-// {complete, expected, present, runnable, missing, methods: [{method, seed, items, expected, early_returns,
-// present, runnable, skipped, additions, missing}], seeds: [{seed, methods, expected, present, runnable,
-// missing}], faults}
+// {complete, expected, present, runnable, cpu_forms, missing, methods: [{method, seed, items, expected,
+// early_returns, present, runnable, cpu_forms, skipped, additions, missing}], seeds: [{seed, methods,
+// expected, present, runnable, missing}], faults}
 Json coverage_json(const Coverage& coverage);
 
 }  // namespace fsdp_cts

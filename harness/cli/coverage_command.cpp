@@ -40,9 +40,10 @@ void print(const Coverage& coverage, const std::optional<std::set<std::string>>&
   }
   for (const std::string& fault : coverage.faults) std::cout << "fault: " << fault << "\n";
   std::cout << fmt::format(
-      "{} of {} methods, {} of {} upstream cases present, {} runnable here, {} missing\n",
+      "{} of {} methods, {} of {} upstream cases present, {} runnable here ({} of them in their nearest CPU "
+      "form), {} missing\n",
       coverage.methods_present, coverage.methods.size(), coverage.present, coverage.expected,
-      coverage.runnable, coverage.missing);
+      coverage.runnable, coverage.cpu_forms, coverage.missing);
   if (passing) std::cout << fmt::format("{} methods pass in the report given\n", passing->size());
 }
 

@@ -120,6 +120,7 @@ TEST(Coverage, CountsACombinationOnceHoweverManyWorlds) {
   EXPECT_EQ(coverage.expected, 3);
   EXPECT_EQ(coverage.present, 2);
   EXPECT_EQ(coverage.runnable, 1);
+  EXPECT_EQ(coverage.cpu_forms, 0);
   EXPECT_EQ(coverage.missing, 1);
   EXPECT_EQ(coverage.methods[0].present, 1);
   EXPECT_EQ(coverage.methods[0].additions, 1);
@@ -128,7 +129,10 @@ TEST(Coverage, CountsACombinationOnceHoweverManyWorlds) {
   EXPECT_EQ(coverage_json(coverage)["seeds"][1],
             Json::parse(R"({"seed":"UOP","methods":1,"expected":1,"present":1,"runnable":0,"missing":0})"));
   cases.push_back(made("F2MP/A/one", "x=2,", 2));
-  EXPECT_TRUE(measure_coverage(cases, two_methods, Machine{}).complete());
+  cases.back().cpu_form = "nothing is moved";
+  const Coverage full = measure_coverage(cases, two_methods, Machine{});
+  EXPECT_TRUE(full.complete());
+  EXPECT_EQ(full.cpu_forms, 1);
 }
 
 TEST(Coverage, SurplusStrangersAndUnmarkedEarlyReturnsAreFaults) {
