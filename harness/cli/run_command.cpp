@@ -11,7 +11,7 @@ void add_run(CLI::App& app, Shared& shared) {
       "Globs over case ids, or seed:F2MP, lane:exact, world:2, label:gpu (default: everything)");
   command->add_option("--testee", options->testee.spec,
                       "cpp (default), pytorch, mutant:ID, or a command line");
-  command->add_option("--backend", options->testee.backend, "Passed on to the testee: gloo, nccl, …");
+  command->add_option("--backend", options->testee.backend, "Passed on to the testee: gloo, shm, nccl, …");
   command->add_option("--device", options->testee.device, "Passed on to the testee: cpu, cuda, …");
   command->add_option("--world", options->world, "Only cases of this world size")->check(CLI::PositiveNumber);
   command->add_flag("--quick", options->quick, "The quick subset");

@@ -32,8 +32,8 @@ int main(int argc, char** argv) {
   std::string mutant;
   bool list_mutants = false;
   std::string device = "cpu", backend;
-  app.add_option("--backend", backend, "of the process group; default: gloo on cpu, nccl on cuda")
-      ->check(CLI::IsMember({"gloo", "nccl"}));
+  app.add_option("--backend", backend, "of the process group; gloo (default) or shm on cpu, nccl on cuda")
+      ->check(CLI::IsMember({"gloo", "shm", "nccl"}));
   app.add_option("--device", device, "where models and data live")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();

@@ -7,6 +7,7 @@
 
 #include "fsdp/comm/gloo/gloo_communicator.hpp"
 #include "fsdp/comm/nccl/nccl_communicator.hpp"
+#include "fsdp/comm/shm/shm_communicator.hpp"
 
 namespace fsdp_cts::testee {
 
@@ -24,6 +25,8 @@ Transport transport_for(const std::string& device, const std::string& backend) {
     const char* local_rank = std::getenv("LOCAL_RANK");
     const auto index = static_cast<c10::DeviceIndex>(local_rank == nullptr ? 0 : std::atoi(local_rank));
     transport = {c10::Device(c10::DeviceType::CUDA, index), "nccl", "unspecified"};
+  } else if (backend == "shm") {
+    transport.backend = backend;
   }
   if (!backend.empty() && backend != transport.backend) {
     throw std::runtime_error("found --backend " + backend + " with --device " + device +
@@ -35,6 +38,7 @@ Transport transport_for(const std::string& device, const std::string& backend) {
 std::shared_ptr<fsdp::Communicator> make_world(const Transport& transport) {
   const char* store = std::getenv("FSDP_CTS_RENDEZVOUS");
   const fsdp::Rendezvous rendezvous = fsdp::rendezvous_from_environment(store == nullptr ? "" : store);
+  if (transport.backend == "shm") return fsdp::make_shm_communicator(rendezvous);
   return transport.backend == "nccl" ? fsdp::make_nccl_communicator(rendezvous, transport.device.index())
                                      : fsdp::make_gloo_communicator(rendezvous);
 }

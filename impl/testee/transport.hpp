@@ -16,9 +16,9 @@ struct Transport {
   std::string reduction_order = "rank";  // as `hello` says it
 };
 
-// "cpu" with Gloo, or "cuda": the GPU of LOCAL_RANK with NCCL. Throws std::runtime_error, saying what is
-// missing, when this program has no NCCL or the machine no GPU, and when `backend` is given and another one
-// belongs to the device.
+// "cpu" with Gloo or shm (shared memory), or "cuda": the GPU of LOCAL_RANK with NCCL. Throws
+// std::runtime_error, saying what is missing, when this program has no NCCL or the machine no GPU, and when
+// `backend` is given and another one belongs to the device.
 Transport transport_for(const std::string& device, const std::string& backend);
 
 // The group of all ranks, found through FSDP_CTS_RENDEZVOUS or torchrun's variables.

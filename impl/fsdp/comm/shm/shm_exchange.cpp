@@ -1,0 +1,228 @@
+#include "fsdp/comm/shm/shm_exchange.hpp"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "fsdp/errors.hpp"
+
+namespace fsdp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kReach = size_t{1} << 36;  // of a mailbox: addresses; pages come when they are written
+constexpr size_t kAlignment = 64;
+constexpr auto kSpin = std::chrono::microseconds(5);
+constexpr auto kPulse = std::chrono::milliseconds(100);  // how often a sleeper looks whether its peer lives
+
+size_t aligned(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+class File {
+ public:
+  File(int descriptor, const std::string& what) : descriptor(descriptor) {
+    if (descriptor < 0) throw RuntimeError(what + ": " + std::strerror(errno));
+  }
+  ~File() { close(descriptor); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  const int descriptor;
+};
+
+/// Also when its parent has not yet taken note of it.
+bool has_ended(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string stat;
+  if (!std::getline(file, stat)) return true;
+  const auto name_end = stat.rfind(')');  // the name may hold anything
+  const char state = name_end + 2 < stat.size() ? stat[name_end + 2] : '?';
+  return state == 'Z' || state == 'X';
+}
+
+}  // namespace
+
+ShmExchange::ShmExchange(c10d::Store& store, int64_t rank, const std::vector<int64_t>& ranks,
+                         std::chrono::milliseconds timeout)
+    : rank_(rank), ranks_(ranks), timeout_(timeout), peers_(ranks.size()) {
+  try {
+    meet(store);
+  } catch (...) {
+    for (const auto& peer : peers_)
+      if (peer.mailbox != nullptr) munmap(peer.mailbox, kReach);
+    throw;
+  }
+}
+
+ShmExchange::~ShmExchange() {
+  for (const auto& peer : peers_) munmap(peer.mailbox, kReach);
+}
+
+ShmExchange::Mailbox* ShmExchange::map(int file) {
+  void* memory = mmap(nullptr, kReach, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+  if (memory == MAP_FAILED)
+    throw RuntimeError(std::string("could not map shared memory: ") + std::strerror(errno));
+  madvise(memory, kReach, MADV_DONTDUMP);  // a core dump would walk through all of it
+  return static_cast<Mailbox*>(memory);
+}
+
+void ShmExchange::meet(c10d::Store& store) {
+  const File file(memfd_create("fsdp", MFD_CLOEXEC), "could not make shared memory");
+  if (ftruncate(file.descriptor, static_cast<off_t>(kReach)) != 0)
+    throw RuntimeError(std::string("could not size shared memory: ") + std::strerror(errno));
+  auto& self = peers_[static_cast<size_t>(rank_)];
+  self = {map(file.descriptor), getpid()};
+  std::random_device random;
+  self.mailbox->token = (uint64_t{random()} << 32) | random();
+
+  // The ranks may have met as this group before: what they left in the store then is not for now.
+  const auto meeting = "shm/" + std::to_string(store.add("shm/" + std::to_string(rank_), 1)) + "/";
+  std::ostringstream address;
+  address << self.process << ' ' << file.descriptor << ' ' << self.mailbox->token;
+  store.set(meeting + std::to_string(rank_), address.str());
+  for (int64_t rank = 0; rank < static_cast<int64_t>(ranks_.size()); ++rank)
+    if (rank != rank_) open_mailbox(rank, store.get_to_str(meeting + std::to_string(rank)));
+
+  // Nobody leaves, or closes its file, before all have opened it.
+  const auto everybody = [this](const Messages& messages) {
+    for (int64_t rank = 0; rank < static_cast<int64_t>(ranks_.size()); ++rank) messages(rank);
+  };
+  complete(issue(
+      "the making of the group", 0, [](std::byte*) {}, everybody));
+}
+
+void ShmExchange::open_mailbox(int64_t rank, const std::string& address) {
+  auto& peer = peers_[static_cast<size_t>(rank)];
+  int descriptor = -1;
+  uint64_t token = 0;
+  std::istringstream(address) >> peer.process >> descriptor >> token;
+  const auto name = "rank " + std::to_string(ranks_[static_cast<size_t>(rank)]);
+  const auto path = "/proc/" + std::to_string(peer.process) + "/fd/" + std::to_string(descriptor);
+  const File file(open(path.c_str(), O_RDWR | O_CLOEXEC),
+                  "could not open the shared memory of " + name + " at " + path +
+                      " (has it ended, or is it on another host or in another container?)");
+  peer.mailbox = map(file.descriptor);
+  if (lseek(file.descriptor, 0, SEEK_END) != static_cast<off_t>(kReach) || peer.mailbox->token != token)
+    throw RuntimeError("what lies at " + path + " is not the shared memory of " + name +
+                       ": all ranks must be on one host, and see each other's processes");
+}
+
+uint32_t ShmExchange::issue(const char* collective, size_t bytes, const Fill& fill, Finish finish) {
+  const auto begin = make_room(collective, bytes);
+  fill(reinterpret_cast<std::byte*>(&own()) + begin);
+  own().begins[next_ % kSlots] = begin;
+  pending_.push_back({collective, next_, std::move(finish)});
+  advance(own().posted);
+  return next_++;
+}
+
+void ShmExchange::complete(uint32_t number) {
+  while (!pending_.empty() && static_cast<int32_t>(pending_.front().number - number) <= 0) {
+    if (failure_) std::rethrow_exception(failure_);
+    const auto& work = pending_.front();
+    try {
+      work.finish([this, &work](int64_t rank) {
+        await(&Mailbox::posted, rank, work.number + 1, work.collective);
+        const auto* mailbox = peers_[static_cast<size_t>(rank)].mailbox;
+        return reinterpret_cast<const std::byte*>(mailbox) + mailbox->begins[work.number % kSlots];
+      });
+    } catch (...) {
+      failure_ = std::current_exception();
+      throw;
+    }
+    pending_.pop_front();
+    advance(own().consumed);
+  }
+}
+
+/// The first gap: what was used last is still in the caches.
+uint64_t ShmExchange::make_room(const char* collective, size_t bytes) {
+  reclaim();
+  if (next_ - oldest_ == kSlots) {
+    complete(oldest_);
+    for (size_t rank = 0; rank < peers_.size(); ++rank)
+      await(&Mailbox::consumed, static_cast<int64_t>(rank), oldest_ + 1, collective);
+    reclaim();
+  }
+  const auto room = std::max(aligned(bytes), kAlignment);
+  uint64_t begin = aligned(sizeof(Mailbox));
+  for (const auto& [from, to] : occupied_) {
+    if (from - begin >= room) break;
+    begin = to;
+  }
+  if (begin + room > kReach)
+    throw RuntimeError(std::string("no room for another ") + collective + " beside those in flight: " +
+                       std::to_string(kReach >> 30) + " GiB of shared memory is what a rank can use");
+  occupied_.emplace(begin, begin + room);
+  return begin;
+}
+
+void ShmExchange::reclaim() {
+  auto count = next_ - oldest_;
+  for (const auto& peer : peers_)
+    count = std::min(count, peer.mailbox->consumed.value.load(std::memory_order_acquire) - oldest_);
+  for (; count > 0; --count) occupied_.erase(own().begins[oldest_++ % kSlots]);
+}
+
+bool ShmExchange::reached(const Counter& counter, uint32_t target) {
+  return static_cast<int32_t>(counter.value.load(std::memory_order_acquire) - target) >= 0;
+}
+
+void ShmExchange::advance(Counter& counter) {
+  counter.value.fetch_add(1);  // and only then look who is waiting, as waiters do the reverse
+  if (counter.waiting.load() != 0)
+    syscall(SYS_futex, &counter.value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void ShmExchange::await(Counter Mailbox::*which, int64_t rank, uint32_t target,
+                        const char* collective) const {
+  const auto& peer = peers_[static_cast<size_t>(rank)];
+  auto& counter = peer.mailbox->*which;
+  if (reached(counter, target)) return;
+  const auto start = Clock::now();
+  if (std::thread::hardware_concurrency() >= ranks_.size()) {
+    while (Clock::now() - start < kSpin)
+      if (reached(counter, target)) return;
+  }
+  const auto name = "rank " + std::to_string(ranks_[static_cast<size_t>(rank)]);
+  std::string failure;
+  counter.waiting.fetch_add(1);
+  while (failure.empty()) {
+    const auto seen = counter.value.load();
+    if (reached(counter, target)) break;
+    const auto left = std::min<std::chrono::nanoseconds>(kPulse, start + timeout_ - Clock::now());
+    const timespec slice{0, std::max<long>(static_cast<long>(left.count()), 0)};
+    static_assert(kPulse < std::chrono::seconds(1), "a slice has no seconds");
+    if (syscall(SYS_futex, &counter.value, FUTEX_WAIT, seen, &slice, nullptr, 0) == 0 || errno != ETIMEDOUT)
+      continue;
+    const bool ended = has_ended(peer.process);
+    if (reached(counter, target)) break;  // perhaps the last thing it did
+    if (ended) failure = name + " has ended; " + collective + group_text() + " still needs it";
+    if (!ended && Clock::now() - start >= timeout_)
+      failure = "timed out after " + std::to_string(timeout_.count()) + " ms waiting for " + name + " in " +
+                collective + group_text();
+  }
+  counter.waiting.fetch_sub(1);
+  if (!failure.empty()) throw RuntimeError(failure);
+}
+
+std::string ShmExchange::group_text() const {
+  std::string text = " of ranks";
+  for (const auto rank : ranks_) text += (text.back() == 's' ? " " : ", ") + std::to_string(rank);
+  return text + ", seen by rank " + std::to_string(ranks_[static_cast<size_t>(rank_)]);
+}
+
+}  // namespace fsdp
