@@ -3,17 +3,50 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "fsdp/comm/gloo/gloo_communicator.hpp"
 #include "fsdp/comm/local_reduction.hpp"
+#include "fsdp/comm/shm/shm_communicator.hpp"
 #include "fsdp/errors.hpp"
 #include "tests/ranks.hpp"
 
 namespace fsdp::testing {
 namespace {
 
-class Collectives : public ::testing::TestWithParam<int64_t> {};
+struct Backend {
+  const char* name;
+  MakeCommunicator* make;
+};
+void PrintTo(const Backend& backend, std::ostream* stream) {
+  *stream << backend.name;
+}
+const auto kBackends =
+    ::testing::Values(Backend{"gloo", make_gloo_communicator}, Backend{"shm", make_shm_communicator});
+
+class OverEachBackend : public ::testing::TestWithParam<Backend> {
+ protected:
+  static void run(int64_t world, const std::function<void(const Rank&)>& body) {
+    run_ranks(GetParam().make, world, body);
+  }
+};
+using CollectivesInFlight = OverEachBackend;
+using Subgroups = OverEachBackend;
+using Failures = OverEachBackend;
+std::string backend_name(const ::testing::TestParamInfo<Backend>& info) {
+  return info.param.name;
+}
+INSTANTIATE_TEST_SUITE_P(Over, CollectivesInFlight, kBackends, backend_name);
+INSTANTIATE_TEST_SUITE_P(Over, Subgroups, kBackends, backend_name);
+INSTANTIATE_TEST_SUITE_P(Over, Failures, kBackends, backend_name);
+
+class Collectives : public ::testing::TestWithParam<std::tuple<Backend, int64_t>> {
+ protected:
+  static void run(const std::function<void(const Rank&)>& body) {
+    run_ranks(std::get<0>(GetParam()).make, std::get<1>(GetParam()), body);
+  }
+};
 
 TEST_P(Collectives, ClosedForms) {
-  run_ranks(GetParam(), [](const Rank& rank) {
+  run([](const Rank& rank) {
     auto& group = *rank.recorded;
     const auto n = rank.world;
     for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong}) {
@@ -54,7 +87,7 @@ TEST_P(Collectives, ClosedForms) {
 }
 
 TEST_P(Collectives, OverSeveralTensors) {
-  run_ranks(GetParam(), [](const Rank& rank) {
+  run([](const Rank& rank) {
     auto& group = *rank.recorded->partwise();
     const auto n = rank.world;
     const auto first = at::zeros({2 * n}), second = at::zeros({n});
@@ -86,10 +119,13 @@ TEST_P(Collectives, OverSeveralTensors) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, Collectives, ::testing::Values(1, 2, 4));
+INSTANTIATE_TEST_SUITE_P(Worlds, Collectives, ::testing::Combine(kBackends, ::testing::Values(1, 2, 4)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param).name + std::to_string(std::get<1>(test.param));
+                         });
 
-TEST(CollectivesInFlight, ManyAtOnceInAnyOrderOfWaiting) {
-  run_ranks(2, [](const Rank& rank) {
+TEST_P(CollectivesInFlight, ManyAtOnceInAnyOrderOfWaiting) {
+  run(2, [](const Rank& rank) {
     std::vector<WorkPtr> works;
     std::vector<at::Tensor> outputs;
     for (int i = 0; i < 20; ++i) {
@@ -116,8 +152,8 @@ TEST(LocalReduction, AddsInRankOrderAndRoundsEachTime) {
   EXPECT_EQ(out.item<float>(), 258);
 }
 
-TEST(Subgroups, AreMadeOnceAndKeepTheirOrder) {
-  run_ranks(4, [](const Rank& rank) {
+TEST_P(Subgroups, AreMadeOnceAndKeepTheirOrder) {
+  run(4, [](const Rank& rank) {
     const std::vector<int64_t> members =
         rank.rank % 2 == 0 ? std::vector<int64_t>{0, 2} : std::vector<int64_t>{1, 3};
     const auto group = rank.recorded->subgroup(members);
@@ -137,15 +173,15 @@ TEST(Subgroups, AreMadeOnceAndKeepTheirOrder) {
   });
 }
 
-TEST(Subgroups, OnlyMembersMakeThem) {
-  run_ranks(2, [](const Rank& rank) {
+TEST_P(Subgroups, OnlyMembersMakeThem) {
+  run(2, [](const Rank& rank) {
     EXPECT_THAT(message_of<ValueError>([&] { rank.plain->subgroup({1 - rank.rank}); }),
                 ::testing::HasSubstr("only be made by its members"));
   });
 }
 
-TEST(Failures, APeerThatDiesIsReportedAtOnce) {
-  run_ranks(2, [](const Rank& rank) {
+TEST_P(Failures, APeerThatDiesIsReportedAtOnce) {
+  run(2, [](const Rank& rank) {
     if (rank.rank == 1) return;
     const auto out = at::empty({2});
     EXPECT_THROW(rank.plain->all_gather(out, at::ones({1}), {})->wait(), std::exception);

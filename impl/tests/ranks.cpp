@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kDeadline = std::chrono::seconds(60);
 
-[[noreturn]] void act(int64_t rank, int64_t world, const std::string& store,
+[[noreturn]] void act(MakeCommunicator* make, int64_t rank, int64_t world, const std::string& store,
                       const std::function<void(const Rank&)>& body) {
   int status = 0;
   try {
@@ -31,11 +31,11 @@ constexpr auto kDeadline = std::chrono::seconds(60);
     rendezvous.world_size = world;
     rendezvous.file_store = store;
     rendezvous.timeout = kDeadline;
-    const auto plain = make_gloo_communicator(rendezvous);
+    const auto plain = make(rendezvous);
     // A body without communication may end before its peers have connected to this rank.
     plain->all_reduce(at::zeros({1}), {}, {})->wait();
     const auto trace = std::make_shared<Trace>();
-    body({rank, world, plain, recording(plain, trace), trace});
+    body({rank, world, plain, recording(plain, trace), trace, rendezvous});
     status = ::testing::Test::HasFailure() ? 1 : 0;
   } catch (const std::exception& error) {
     std::cerr << "rank " << rank << " of " << world << ": " << error.what() << std::endl;
@@ -48,6 +48,10 @@ constexpr auto kDeadline = std::chrono::seconds(60);
 }  // namespace
 
 void run_ranks(int64_t world, const std::function<void(const Rank&)>& body) {
+  run_ranks(make_gloo_communicator, world, body);
+}
+
+void run_ranks(MakeCommunicator* make, int64_t world, const std::function<void(const Rank&)>& body) {
   const auto folder = (std::filesystem::temp_directory_path() / "fsdp-test-XXXXXX").string();
   std::vector<char> path(folder.begin(), folder.end());
   path.push_back('\0');
@@ -58,7 +62,7 @@ void run_ranks(int64_t world, const std::function<void(const Rank&)>& body) {
   for (int64_t rank = 0; rank < world; ++rank) {
     const auto pid = fork();
     ASSERT_GE(pid, 0);
-    if (pid == 0) act(rank, world, store, body);
+    if (pid == 0) act(make, rank, world, store, body);
     ranks.push_back(pid);
   }
   const auto end = std::chrono::steady_clock::now() + kDeadline;

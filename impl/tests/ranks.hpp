@@ -1,5 +1,5 @@
 #pragma once
-// Runs a test body as several ranks: one forked process each, over Gloo on this host. The parent must not
+// Runs a test body as several ranks: one forked process each, on this host. The parent must not
 // have used LibTorch before (its thread pools do not survive a fork), so everything a test does with tensors
 // happens in the body.
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "fsdp/comm/recording.hpp"
+#include "fsdp/comm/rendezvous.hpp"
 #include "fsdp/mesh.hpp"
 
 namespace fsdp::testing {
@@ -19,12 +20,17 @@ struct Rank {
   std::shared_ptr<Communicator> plain;     ///< not recorded
   std::shared_ptr<Communicator> recorded;  ///< into `trace`
   std::shared_ptr<Trace> trace;
+  Rendezvous rendezvous;  ///< where they met; for another meeting give it another file
 
   DeviceMesh mesh() const { return DeviceMesh(recorded); }
 };
 
-/// Fails the current test if a rank fails an expectation, throws, dies, or is not done after a minute.
+using MakeCommunicator = std::shared_ptr<Communicator>(const Rendezvous&);
+
+/// Fails the current test if a rank fails an expectation, throws, dies, or is not done after a minute. Over
+/// Gloo, or the backend that `make` makes.
 void run_ranks(int64_t world, const std::function<void(const Rank&)>& body);
+void run_ranks(MakeCommunicator* make, int64_t world, const std::function<void(const Rank&)>& body);
 
 /// The message of the exception of type E that `act` throws; fails the test and returns "" if it throws none.
 template <class E, class Act>
