@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
                            true,
                            {.param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat}},
                       Case{"hybrid", 4, {260, 515, 4}, true, {}, {2, 2}}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& each) { return each.param.name; });
 
 // A gather that nobody waits for, of a unit that does not run, leaves no unsharded memory behind.
 TEST(InPlaceGather, ThatIsNotUsedIsFreedAfterBackward) {
