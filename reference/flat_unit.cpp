@@ -27,7 +27,9 @@ FlatUnit::FlatUnit(std::string path, sdk::Module& module, std::vector<UnitParame
     : Unit({{std::move(path), &module}}, std::move(parameters)),
       settings_(std::move(settings)),
       layout_(layout_of(parameters_, settings_)),
-      hidden_(parameters_.size()) {}
+      hidden_(parameters_.size()) {
+  for (const UnitParameter& p : parameters_) flattened_.push_back(p.master.detach());
+}
 
 sdk::Unit FlatUnit::describe() const {
   sdk::Unit unit{path(), module().class_name(), settings_.shown, {}};
@@ -68,7 +70,8 @@ sdk::Tensors FlatUnit::after_forward(sdk::Tensors outputs) {
 void FlatUnit::write_back() {
   const std::vector<Seen> left_unsharded = std::move(seen_);
   seen_.clear();
-  if (!settings_.use_orig_params || settings_.skip_writeback_check) return;
+  if (!settings_.use_orig_params) return;
+  if (settings_.skip_writeback_check) return put_back();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const std::int64_t held = layout_.numel_in_shard(i, settings_.group.rank);
     if (held == 0) continue;
@@ -85,6 +88,17 @@ void FlatUnit::write_back() {
     if (now.is_same(before) || grown == 0) continue;
     throw sdk::Error("RuntimeError", "Cannot writeback when the parameter shape changes\nExpects torch.Size([" + std::to_string(held) +
                                          "]) but got torch.Size([" + std::to_string(held + grown) + "])");
+  }
+}
+
+// Nobody looks for changes: what user code put in place of a parameter, or of its data, is lost.
+void FlatUnit::put_back() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    UnitParameter& p = parameters_[i];
+    p.master.set_data(flattened_[i]);
+    for (const sdk::Slot& slot : p.slots) {
+      if (!slot.tensor().is_same(p.compute)) slot.owner->set_parameter(slot.key, p.master);
+    }
   }
 }
 

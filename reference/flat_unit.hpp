@@ -43,12 +43,14 @@ class FlatUnit : public Unit {
     const void* storage;
   };
   bool forced_full_precision() const;
+  void put_back();
   std::vector<at::Tensor> take_gradients();
   void accept(std::size_t member, const at::Tensor& reduced);
 
   FlatSettings settings_;
   FlatLayout layout_;
   bool is_root_ = false;
+  std::vector<at::Tensor> flattened_;  // the members' memory in the flat parameter, whatever user code assigned since
   std::vector<Seen> seen_;            // empty: nothing was left unsharded
   bool unreduced_is_exposed_ = false;  // after no_sync the exposed gradients are this rank's own
   std::vector<at::Tensor> hidden_;     // reduced gradients that wait behind those

@@ -66,7 +66,8 @@ sdk::Unit FullyShardUnit::describe() const {
   return unit;
 }
 
-std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Json& plan, bool widen) {
+std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Json& plan, bool widen,
+                                                     bool reduces_in_original_dtype) {
   const Json mesh = plan.value("mesh", Json());
   const int replicate_size = mesh.is_array() && mesh.size() == 2 ? mesh.at(0).get<int>() : 1;
   const std::vector<sdk::Slot> all_slots = parameter_slots_with_ties(root);
@@ -104,9 +105,10 @@ std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Js
         parameters.push_back(std::move(parameter));
       }
     }
+    MixedPrecisionPolicy policy = mixed_precision_policy(unit.value("mixed_precision", Json()), widen);
+    policy.reduces_in_original_dtype = reduces_in_original_dtype;
     units.push_back(std::make_unique<FullyShardUnit>(std::move(leaders), std::move(parameters), std::move(shard_dims),
-                                                     mixed_precision_policy(unit.value("mixed_precision", Json()), widen),
-                                                     replicate_size));
+                                                     policy, replicate_size));
   }
   return units;
 }

@@ -13,6 +13,7 @@ using Json = nlohmann::ordered_json;
 struct MixedPrecisionPolicy {
   std::optional<at::ScalarType> param_dtype, reduce_dtype, output_dtype;
   bool cast_forward_inputs = true;
+  bool reduces_in_original_dtype = false;  // where reduce_dtype is not given, instead of the compute dtype
 };
 // `widen`: every named dtype is float64.
 MixedPrecisionPolicy mixed_precision_policy(const Json& policy, bool widen);
@@ -36,7 +37,7 @@ class FullyShardUnit : public Unit {
   sdk::Tensors after_forward(sdk::Tensors outputs) override;
 
  private:
-  std::optional<at::ScalarType> reduce_dtype() const;  // nothing: the gradient's own
+  std::optional<at::ScalarType> reduce_dtype() const;  // nothing: the gradient's own, as autograd left it
   void collect_gradients();
   at::Tensor flat_gradient(const std::vector<std::size_t>& used, std::int64_t shards) const;
   void accept_gradients(const std::vector<std::size_t>& used, const at::Tensor& flat, std::int64_t shards);
@@ -49,6 +50,7 @@ class FullyShardUnit : public Unit {
 };
 
 // The units of a plan, in its order.
-std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Json& plan, bool widen);
+std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Json& plan, bool widen,
+                                                     bool reduces_in_original_dtype);
 
 }  // namespace fsdp_cts::reference

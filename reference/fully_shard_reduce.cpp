@@ -63,6 +63,8 @@ at::Tensor unchunked(const at::Tensor& flat, at::IntArrayRef shape, std::int64_t
 }  // namespace
 
 std::optional<at::ScalarType> FullyShardUnit::reduce_dtype() const {
+  if (policy_.reduces_in_original_dtype && !policy_.reduce_dtype && !parameters_.empty())
+    return parameters_.front().master.scalar_type();
   return policy_.reduce_dtype == policy_.param_dtype ? std::nullopt : policy_.reduce_dtype;
 }
 

@@ -1,9 +1,23 @@
 #include "reference/rank.hpp"
 
+#include <cstdio>
+#include <utility>
+
 #include "reference/flat_units.hpp"
 #include "reference/fully_shard.hpp"
 
 namespace fsdp_cts::reference {
+
+namespace {
+
+// FS-MP-10, a rule since PyTorch 2.15; FS-MP-9 before.
+bool reduces_in_original_dtype(const sdk::Case& a_case) {
+  int major = 0, minor = 0;
+  const std::string edition = a_case.oracle.is_object() ? a_case.oracle.value("edition", "") : "";
+  return std::sscanf(edition.c_str(), "%d.%d", &major, &minor) == 2 && std::pair(major, minor) >= std::pair(2, 15);
+}
+
+}  // namespace
 
 sdk::Identity Rank::identity() const {
   return {"fsdp-cts reference", "1", {"fully_shard", "fsdp", "composable"}, "none", "cpu", "unspecified", {}};
@@ -14,7 +28,7 @@ void Rank::shard(sdk::Model& model) {
   ShardedModel sharded{model.module, {}};
   const std::string api = model.plan.at("api");
   if (api == "fully_shard") {
-    sharded.units = fully_shard_units(*model.module, model.plan, widen);
+    sharded.units = fully_shard_units(*model.module, model.plan, widen, reduces_in_original_dtype(context().a_case));
   } else if (api == "fsdp" || api == "composable") {
     sharded.units = flat_units(*model.module, model.plan, context());
   } else {

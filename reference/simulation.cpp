@@ -15,7 +15,9 @@ std::string oracle_setting(const sdk::Case& a_case, const char* key, const char*
 }  // namespace
 
 Simulation::Simulation(const sdk::Case& a_case) : order_(order_from_name(oracle_setting(a_case, "reduction_order", "rank"))) {
-  const bool widen = oracle_setting(a_case, "precision", "native") == "float64";
+  const std::string precision = oracle_setting(a_case, "precision", "native");
+  const bool widen = precision == "float64";
+  if (precision.rfind("perturbed:", 0) == 0) perturbation_.emplace(std::stoull(precision.substr(10)));
   const auto tensors = std::make_shared<const TensorMap>(read_safetensors(a_case.data));
   for (int rank = 0; rank < a_case.world; ++rank) {
     ranks_.push_back(std::make_unique<Rank>());
@@ -32,6 +34,7 @@ std::vector<std::optional<sdk::Observation>> Simulation::run(int step) {
   std::vector<bool> acted(ranks_.size());
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     acted[r] = interpreters_[r]->will_run(step);
+    if (perturbation_) perturbation_->begin(step);
     try {
       answers[r] = interpreters_[r]->run(step);
     } catch (...) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/sdk/cpp/interpreter.hpp"
+#include "reference/perturbation.hpp"
 #include "reference/rank.hpp"
 #include "reference/reduction.hpp"
 
@@ -27,6 +28,7 @@ class Simulation {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::unique_ptr<sdk::Interpreter>> interpreters_;
   Order order_;
+  std::optional<Perturbation> perturbation_;
 };
 
 }  // namespace fsdp_cts::reference

@@ -20,6 +20,7 @@ from fsdp_cts_sdk import Exposed, Model, Operations, Parameter, Placement, State
 from fsdp_cts_sdk.dtypes import optional_dtype, optional_dtype_name
 from fsdp_cts_sdk.graph import clean_name
 from fsdp_cts_sdk.modules import class_label
+from pytorch_testee.compat import set_gradient_divide_factor
 from pytorch_testee.groups import Groups
 from pytorch_testee.instruments import Instruments
 
@@ -45,7 +46,7 @@ class FullyShardOperations(Operations):
         if verb == "set_is_last_backward":
             target.set_is_last_backward(value)
         elif verb == "set_gradient_divide_factor":
-            target.set_gradient_divide_factor(value)
+            set_gradient_divide_factor(target, value)
         elif verb in ("unshard", "reshard"):
             getattr(target, verb)()
         elif verb in ("set_forward_prefetch", "set_backward_prefetch"):

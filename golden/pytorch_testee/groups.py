@@ -34,11 +34,12 @@ class Groups:
         self._backend = backend
         self._self_group: dist.ProcessGroup | None = None
         self._meshes: dict[Any, DeviceMesh] = {}
-        self._ranks: dict[dist.ProcessGroup, list[int]] = {}
 
-    def prepare(self, case: dict[str, Any]) -> None:
+    def prepare(self, case: dict[str, Any]) -> bool:
+        """Whether this was the first case, for which the group of all ranks was made."""
         world = case["world"]
-        if not dist.is_initialized():
+        first = not dist.is_initialized()
+        if first:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
             rendezvous = f"file://{os.environ['FSDP_CTS_RENDEZVOUS']}"
             dist.init_process_group(self._backend, init_method=rendezvous, rank=int(os.environ["RANK"]), world_size=world)
@@ -49,6 +50,7 @@ class Groups:
             self.mesh(plan)
             if any(unit.get("process_group") == "self" for unit in plan["units"]):
                 self.process_group("self")
+        return first
 
     def mesh(self, plan: dict[str, Any]) -> DeviceMesh:
         """One dimension over the world, or the plan's [replicate, shard]."""
@@ -67,12 +69,6 @@ class Groups:
             made = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
             self._self_group = made[dist.get_rank()]
         return self._self_group
-
-    def ranks(self, group: dist.ProcessGroup | None) -> list[int]:
-        group = group or dist.distributed_c10d._get_default_group()
-        if group not in self._ranks:
-            self._ranks[group] = sorted(dist.get_process_group_ranks(group))
-        return self._ranks[group]
 
     def _cached_mesh(self, device_type: str, mesh: torch.Tensor) -> DeviceMesh:
         """fully_shard makes a new mesh with new groups at every call with an integer `reshard_after_forward`; one of each is enough."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from fsdp_cts_sdk.verbs import CONTROLS
+from pytorch_testee.compat import VERSION
 from pytorch_testee.groups import HYBRID
 
 APIS = ("fully_shard", "fsdp", "composable")
@@ -28,10 +29,20 @@ def reason_unsupported(case: dict[str, Any], device: torch.device) -> str | None
     return None
 
 
+def reason_without_fully_shard(device: torch.device) -> str | None:
+    if VERSION < (2, 7) and device.type == "cpu":
+        return f"FSDP2 of PyTorch {torch.__version__} needs an accelerator's streams"
+    return None
+
+
 def _plan(plan: dict[str, Any], device: torch.device) -> str | None:
     if plan["api"] not in APIS:
         return f"no API '{plan['api']}'; there are {', '.join(APIS)}"
+    if plan["api"] == "fully_shard" and (reason := reason_without_fully_shard(device)):
+        return reason
     for unit in plan["units"]:
+        if unit.get("ignored_parameters") and plan["api"] == "fully_shard" and VERSION < (2, 7):
+            return f"fully_shard takes ignored_params from PyTorch 2.7 on, this is {torch.__version__}"
         if unit.get("cpu_offload") and device.type == "cpu":
             return "CPU offload pins memory, which needs an accelerator"
         if plan["api"] == "composable":

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from fsdp_cts_sdk import Identity, Model, Operations
+from fsdp_cts_sdk.collective_tap import CollectiveTap
+from fsdp_cts_sdk.sleep import sleep
+from pytorch_testee import compiling
 from pytorch_testee.flat_parameter_operations import FlatParameterOperations
 from pytorch_testee.fully_shard_operations import FullyShardOperations
 from pytorch_testee.groups import Groups
 from pytorch_testee.instruments import Instruments
 from pytorch_testee.support import APIS, reason_unsupported
-from pytorch_testee.trace import CollectiveTrace
 
 
 class PyTorchTestee(Operations):
     def __init__(self, backend: str, device: torch.device) -> None:
         self.device = device
         self._backend = backend
+        self._compiled = False  # in this case
         self._groups = Groups(backend, device)
-        self._trace = CollectiveTrace(self._groups)
-        self._trace.phase = lambda: self.context.phase
-        self._instruments = Instruments(self._trace)
+        self._tap = CollectiveTap()
+        self._instruments = Instruments(self._tap, device)
         fsdp1 = FlatParameterOperations(self._groups, self._instruments)
         fsdp2 = FullyShardOperations(self._groups, self._instruments)
         self._by_api: dict[str | None, Operations] = {"fully_shard": fsdp2, "fsdp": fsdp1, "composable": fsdp1, None: Operations()}
@@ -34,7 +36,8 @@ class PyTorchTestee(Operations):
     def identity(self) -> Identity:
         # Gloo adds along its ring; other backends promise nothing.
         order = "ring" if self._backend == "gloo" else "unspecified"
-        return Identity("pytorch", torch.__version__, list(APIS), self._backend, self.device.type, order)
+        made_of = {"composable": "front door rebuilt over FSDP1's internals; PyTorch removed its own after 2.5"}
+        return Identity("pytorch", torch.__version__, list(APIS), self._backend, self.device.type, order, made_of)
 
     def unsupported(self, case: dict[str, Any]) -> str | None:
         return reason_unsupported(case, self.device)
@@ -42,22 +45,27 @@ class PyTorchTestee(Operations):
     def rendezvous(self) -> None:
         for operations in self._by_api.values():
             operations.context = self.context
-        self._groups.prepare(self.context.case)
+        if self._groups.prepare(self.context.case):
+            self._tap.check(self.device)
+        self._tap.into = self.context.trace
 
     def end_case(self) -> None:
+        self._tap.into = None
+        self._tap.before_reduce_scatter = lambda: None
         self._instruments.end_case()
-
-    def bookkeeping(self) -> AbstractContextManager[None]:
-        return self._trace.silent()
+        if self._compiled:
+            compiling.forget()
+        self._compiled = False
 
     def delay(self, seconds: float, at: str) -> None:
         if at == "before_reduce":
-            self._trace.delay_before_reduce = seconds
+            self._tap.before_reduce_scatter = functools.partial(sleep, seconds, self.device)
         else:
             self._instruments.delay_before_free = seconds
 
-    def drain_trace(self) -> list[dict[str, Any]]:
-        return self._trace.drain()
+    def compile(self, model: Model, step: dict[str, Any]) -> None:
+        model.compiled = compiling.compiled(model.module, step["skip_fsdp_guards"])
+        self._compiled = True
 
     def counters(self, model: Model) -> dict[str, int]:
         counted = self._of(model).counters(model)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "golden" / "store"
+OWN_STORE = ROOT / "out" / "golden-here"  # of `record --here`; `fsdp-cts run --golden here` knows it by that name
 PASSED_ON = ("world", "jobs", "backend", "device", "report")
 
 

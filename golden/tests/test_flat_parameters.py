@@ -158,7 +158,7 @@ class Training(TesteeCase):
         by_rank = [self.whole([answer], "gradients", "lin1.bias") for answer in answers]
         self.assertTrue(torch.equal((by_rank[0] + by_rank[1]) / 2, EXPECTED["lin1.bias"]))
         self.assertFalse(torch.equal(by_rank[0], by_rank[1]))
-        self.assertIn(("all_reduce", (1,)), {(e["op"], tuple(e["group"])) for e in answers[1].entry("trace")["events"]})
+        self.assertIn(("all_reduce", (1,)), {(e["op"], tuple(e["group"])) for e in self.events(answers[1])})
         self.assertEqual(answers[0].entry("units")["units"][1]["settings"]["sharding_strategy"], "NO_SHARD")
         dummy = plan(process_group={"dummy": 4})
         answers = self.act(MODEL, dummy, [MADE, observe("units")], DATA)

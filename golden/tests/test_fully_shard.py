@@ -64,8 +64,16 @@ class FullyShard(TesteeCase):
         expected += ["reduce_scatter backward 1 12->6 float32", "reduce_scatter backward 0 24->12 float32"]
         for answer in answers:
             self.assertEqual(self.collectives(answer), expected)
-            self.assertEqual({(e["reduce_op"], tuple(e["group"])) for e in answer.entries("trace")[0]["events"]}, {(None, (0, 1)), ("avg", (0, 1))})
+            self.assertEqual({(e["reduce_op"], tuple(e["group"])) for e in self.events(answer)}, {(None, (0, 1)), ("avg", (0, 1))})
             self.assertEqual(self.collectives(answer, 1), [])
+
+    def test_a_gather_comes_before_the_layer_computes(self) -> None:
+        answers = self.act(MODEL, plan(reshard_after_forward=True), [MADE, train(), observe("trace")], DATA)
+        for answer in answers:
+            self.assertEqual(self.order(answer, "forward"), ["all_gather 0", "compute 0", "all_gather 1", "compute 1"])
+            # The unit that ran before is gathered before the gradients of this one are computed.
+            backward = ["all_gather 1", "all_gather 0", "compute 1", "reduce_scatter 1", "compute 0", "reduce_scatter 0"]
+            self.assertEqual(self.order(answer, "backward"), backward)
 
     def test_keeping_parameters_after_forward(self) -> None:
         program = [MADE, step("forward", input=["x"]), observe("parameters"), step("loss", kind="sum"), step("backward", loss="loss"), observe("trace", "parameters")]
@@ -79,7 +87,7 @@ class FullyShard(TesteeCase):
         answers = self.act(MODEL, plan(mixed_precision=policy), [MADE, train(observed=("output", "gradients", "trace", "units"))], DATA)
         self.assertEqual(answers[0].value("output").dtype, torch.float16)
         self.assertEqual(self.item(answers[0], "gradients", "0.weight")[0]["dtype"], "float32")
-        dtypes = {(e["op"], e["dtype"]) for e in answers[0].entries("trace")[0]["events"]}
+        dtypes = {(e["op"], e["dtype"]) for e in self.events(answers[0])}
         self.assertEqual(dtypes, {("all_gather", "bfloat16"), ("reduce_scatter", "float32")})
         root, first, _ = answers[0].entry("units")["units"]
         self.assertEqual((root["module"], root["parameters"], first["module"], first["parameters"]), ("", [], "0", ["0.weight", "0.bias"]))
@@ -108,7 +116,7 @@ class FullyShard(TesteeCase):
         answers = self.act(MODEL, hybrid, [MADE, train(observed=("parameters", "gradients", "trace"))], DATA)
         self.assertEqual(self.layout(answers)["0.weight"], [[0, 0, 15], [1, 0, 15]])
         self.assertTrue(torch.equal(self.whole(answers[:1], "gradients", "0.weight"), EXPECTED["0.weight"]))
-        self.assertEqual({e["op"] for e in answers[0].entries("trace")[0]["events"]}, {"all_reduce"})
+        self.assertEqual({e["op"] for e in self.events(answers[0])}, {"all_reduce"})
 
     def test_manual_unshard_prefetch_and_state_dict(self) -> None:
         program = [

@@ -57,8 +57,16 @@ class TesteeCase(unittest.TestCase):
         (item,) = [item for item in entry["items"] if item["name"] == name]
         return item, [answer.tensors[observation["step"]][piece["tensor"]] for piece in item["pieces"]]
 
+    def events(self, answer: RankAnswer, which: int = 0) -> list[dict[str, Any]]:
+        """The collectives of a trace."""
+        return [event for event in answer.entries("trace")[which]["events"] if event["op"] != "compute"]
+
     def collectives(self, answer: RankAnswer, which: int = 0) -> list[str]:
-        return [f"{e['op']} {e['phase']} {e['unit']} {e['in_numel']}->{e['out_numel']} {e['dtype']}" for e in answer.entries("trace")[which]["events"]]
+        return [f"{e['op']} {e['phase']} {e['unit']} {e['in_numel']}->{e['out_numel']} {e['dtype']}" for e in self.events(answer, which)]
+
+    def order(self, answer: RankAnswer, phase: str, which: int = 0) -> list[str]:
+        """Gathers, reductions and computations of a phase, as they came."""
+        return [f"{e['op']} {e['unit']}" for e in answer.entries("trace")[which]["events"] if e["phase"] == phase]
 
     def error(self, answer: RankAnswer, attempt: str = "a") -> dict[str, Any] | None:
         (entry,) = [entry for entry in answer.entries("attempt") if entry["name"] == attempt]

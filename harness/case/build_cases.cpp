@@ -1,6 +1,7 @@
 #include "harness/case/build_cases.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "harness/case/axes.hpp"
 #include "harness/case/program.hpp"
@@ -54,10 +55,23 @@ std::string cpu_form(const DataTree& tree, const Scope& scope, Mistakes& mistake
   return text;
 }
 
-bool counts_for_seed(const Scenario& scenario) {
-  if (scenario.id == scenario.method) return true;
+// A case claims the clauses that its own lines carry: of what the scenario lists, some are for other cases or
+// for a twin.
+void keep_carried(Case& a_case) {
+  if (a_case.expect.empty()) return;
+  std::set<std::string> carried;
+  for (const Json& expectation : a_case.expect) {
+    const Json clause = expectation.value("clause", Json::array());
+    for (const Json& id : clause.is_array() ? clause : Json::array({clause})) carried.insert(id);
+  }
+  std::erase_if(a_case.clauses, [&](const std::string& id) { return !carried.count(id); });
+}
+
+// Left to itself a scenario stands for upstream's cases where every additional axis has its first value, and a twin for none.
+bool stands_for_upstream(const Scenario& scenario, const Binding& binding, Mistakes& mistakes) {
   const DataTree* of_seed = scenario.tree.find("of_seed");
-  return of_seed && of_seed->scalar == true;
+  const bool marked = of_seed ? holds(of_seed, binding.scope, mistakes) : scenario.id == scenario.method;
+  return marked && (binding.of_seed || (of_seed && of_seed->is_string()));
 }
 
 // A section that is a map, evaluated and checked against its own entry of the scenario table.
@@ -139,7 +153,6 @@ Lane lane_of(const DataTree& tree, const Scope& scope, Mistakes& mistakes) {
 std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models, const Filter* only,
                               Mistakes& mistakes) {
   const DataTree& tree = scenario.tree;
-  const bool for_seed = counts_for_seed(scenario);
   SectionResolver sections(tree, models);
   std::vector<Case> cases;
   for (Binding& binding : expand_axes(tree, mistakes)) {
@@ -152,7 +165,7 @@ std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models
     result.world = binding.world;
     result.lane = lane_of(tree, binding.scope, mistakes);
     result.requires_ = requirements(tree, binding.scope, mistakes);
-    result.seed_cases = for_seed && binding.of_seed ? 1 : 0;
+    result.seed_cases = stands_for_upstream(scenario, binding, mistakes) ? 1 : 0;
     result.skip_reason = skip_reason(tree, binding.scope, mistakes);
     result.cpu_form = cpu_form(tree, binding.scope, mistakes);
     result.quick = binding.quick;
@@ -166,6 +179,7 @@ std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models
     Mistakes ignored;
     if (!only || only->accepts(result))
       sections.resolve(result, binding.scope, result.skip_reason ? ignored : mistakes);
+    keep_carried(result);
   }
   return cases;
 }

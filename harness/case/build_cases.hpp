@@ -20,6 +20,11 @@ void check_written_scenario(const Scenario& scenario, Mistakes& mistakes);
 std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models, const Filter* only,
                               Mistakes& mistakes);
 
+// All of this for the text of one scenario file, named `name` in mistakes. Some cases may be there although
+// there are mistakes.
+std::vector<Case> load_scenario(const std::string& text, const std::string& name, const ModelFiles& models,
+                                Mistakes& mistakes);
+
 // The resolved sections, each from the written one. After a mistake the result is incomplete.
 Json resolve_data(const DataTree& written, const Scope& scope, Mistakes& mistakes);
 Json resolve_plan(const DataTree& written, const Scope& scope, Mistakes& mistakes);

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "harness/case/build_cases.hpp"
+#include "harness/case/expectations.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -129,27 +130,6 @@ class ProgramCheck {
   Names registers_, optimizers_, state_dicts_;
   int line_ = 0;
 };
-
-// What must have been observed for an expectation to have anything to look at.
-std::vector<std::string> observations_needed(const std::string& kind, const Json& arguments) {
-  if (arguments.is_object() && arguments.contains("what"))
-    return arguments["what"].get<std::vector<std::string>>();
-  static const std::map<std::string, std::string> fixed = {{"recorded", "recorded"},
-                                                           {"seen_parameters", "seen_parameters"},
-                                                           {"warning", "warnings"},
-                                                           {"no_warning", "warnings"},
-                                                           {"collectives", "trace"},
-                                                           {"collective_bytes", "trace"},
-                                                           {"order", "trace"},
-                                                           {"unit_tree", "units"},
-                                                           {"counters", "counters"},
-                                                           {"training_state", "training_state"},
-                                                           {"devices", "devices"},
-                                                           {"requires_grad", "parameters"},
-                                                           {"gradient_none", "gradients"}};
-  const auto found = fixed.find(kind);
-  return found == fixed.end() ? std::vector<std::string>{} : std::vector<std::string>{found->second};
-}
 
 void check_expectation(const Json& expectation, const Case& a_case, const ProgramCheck& seen,
                        const SourcePlace& place, Mistakes& mistakes) {

@@ -11,8 +11,54 @@ namespace {
 
 // A case without its world: what upstream counts once.
 struct Combination {
-  bool of_seed = false, runnable = false, cpu_form = false, skipped = false;
+  bool of_seed = false, runnable = false, skipped = false;
+  std::string cpu_form;
+  std::string program;  // fingerprint at the first world it runs at
 };
+
+// Expectations on nothing but what a testee says about itself. An error counts as seen: a case that should
+// have ended and did not goes on in front of the judge.
+bool is_self_reported(const Json& expectation) {
+  static const std::set<std::string> kinds = {"unit_tree",  "counters",    "training_state",   "warning",
+                                              "no_warning", "collectives", "collective_bytes", "order"};
+  const std::string kind = expectation.begin().key();
+  if (kinds.count(kind)) return true;
+  const Json& arguments = expectation.begin().value();
+  return arguments.is_object() && arguments.value("what", Json()) == Json::array({"units"});
+}
+
+void count(Tally& tally, const Case& a_case) {
+  ++tally.all;
+  tally.numeric += a_case.lane != Lane::structure;
+  tally.exact += a_case.lane == Lane::exact;
+}
+
+void count_sentences(const std::string& texts, std::map<std::string, int>& counts) {
+  for (std::size_t at = 0; at < texts.size();) {
+    const std::size_t end = std::min(texts.find("; ", at), texts.size());
+    ++counts[texts.substr(at, end - at)];
+    at = end + 2;
+  }
+}
+
+void measure_suite(const std::vector<Case>& cases, const Machine& machine, Coverage& coverage) {
+  std::set<std::string> programs;
+  std::map<std::string, bool> reported;  // by scenario, in order of id
+  for (const Case& a_case : cases) {
+    if (a_case.skip_reason) continue;
+    const auto [only, fresh] = reported.try_emplace(a_case.scenario, true);
+    only->second = only->second && std::all_of(a_case.expect.begin(), a_case.expect.end(), is_self_reported);
+    if (why_not_runnable(a_case, machine)) continue;
+    count(coverage.cases, a_case);
+    if (programs.insert(fingerprint(a_case)).second) count(coverage.distinct, a_case);
+  }
+  for (const auto& [scenario, only] : reported)
+    if (only) coverage.self_reported.push_back(scenario);
+}
+
+Json tally_json(const Tally& tally) {
+  return {{"all", tally.all}, {"numeric", tally.numeric}, {"exact", tally.exact}};
+}
 
 std::string without_world(const Case& a_case) {
   return a_case.id.substr(0, a_case.id.rfind("world="));
@@ -79,27 +125,36 @@ Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<Seed
     Combination& combination = by_method[a_case.method][without_world(a_case)];
     combination.of_seed |= a_case.seed_cases > 0;
     combination.skipped |= a_case.skip_reason.has_value();
-    combination.cpu_form |= !a_case.cpu_form.empty();
-    combination.runnable |= !why_not_runnable(a_case, machine);
+    if (combination.cpu_form.empty()) combination.cpu_form = a_case.cpu_form;
+    if (why_not_runnable(a_case, machine)) continue;
+    combination.runnable = true;
+    if (combination.program.empty() && a_case.seed_cases > 0) combination.program = fingerprint(a_case);
   }
 
   Coverage coverage;
-  std::set<std::string> known;
+  std::set<std::string> known, all_programs;
   for (const SeedMethod& seed : seeds) {
     known.insert(seed.method);
     MethodCoverage& method = coverage.methods.emplace_back();
     method.seed = seed;
+    std::set<std::string> programs;
     for (const auto& [id, combination] : by_method[seed.method]) {
       method.present += combination.of_seed;
       method.additions += !combination.of_seed;
       method.runnable += combination.of_seed && combination.runnable;
-      method.cpu_forms += combination.of_seed && combination.runnable && combination.cpu_form;
+      if (combination.of_seed && combination.runnable) {
+        programs.insert(combination.program);
+        method.cpu_forms += !combination.cpu_form.empty();
+        count_sentences(combination.cpu_form, coverage.dropped);
+      }
       method.skipped += combination.of_seed && combination.skipped;
     }
+    method.programs = static_cast<int>(programs.size());
     coverage.expected += seed.cases;
     coverage.present += method.present;
     coverage.runnable += method.runnable;
     coverage.cpu_forms += method.cpu_forms;
+    all_programs.merge(programs);
     coverage.missing += std::max(0, method.missing());
     coverage.methods_present += method.present > 0;
     add_faults(method, coverage.faults);
@@ -107,6 +162,8 @@ Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<Seed
   for (const auto& [method, combinations] : by_method)
     if (!known.count(method))
       coverage.faults.push_back(method + ": a scenario of this method exists, seeds.yaml does not list it");
+  coverage.programs = static_cast<int>(all_programs.size());
+  measure_suite(cases, machine, coverage);
   return coverage;
 }
 
@@ -122,6 +179,7 @@ Json coverage_json(const Coverage& coverage) {
                        {"present", method.present},
                        {"runnable", method.runnable},
                        {"cpu_forms", method.cpu_forms},
+                       {"programs", method.programs},
                        {"skipped", method.skipped},
                        {"additions", method.additions},
                        {"missing", method.missing()}});
@@ -134,10 +192,15 @@ Json coverage_json(const Coverage& coverage) {
           {"present", coverage.present},
           {"runnable", coverage.runnable},
           {"cpu_forms", coverage.cpu_forms},
+          {"programs", coverage.programs},
           {"missing", coverage.missing},
           {"methods_present", coverage.methods_present},
           {"seeds", seeds},
           {"methods", methods},
+          {"dropped", coverage.dropped},
+          {"runnable_cases", tally_json(coverage.cases)},
+          {"distinct_programs", tally_json(coverage.distinct)},
+          {"self_reported", coverage.self_reported},
           {"faults", coverage.faults}};
 }
 

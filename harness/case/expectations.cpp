@@ -24,7 +24,11 @@ std::vector<ExpectationKind> make_kinds() {
   static const Rule phase{.types = types::string, .words = phases};
   static const Rule op{.types = types::string,
                        .words = {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "other"}};
-  static const Fields collective = {{"op", op, true}, {"unit", rules::name, true, {}, "\"\" is the root"}};
+  static const Rule issued{.types = types::string,
+                           .words = {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "compute"}};
+  static const Rule group{.types = types::list, .each = &rules::natural};
+  static const Fields collective = {{"op", issued, true},
+                                    {"unit", rules::name, true, {}, "\"\" is the root"}};
   static const Rule one_collective{.types = types::map, .fields = &collective};
   static const Rule piece{.types = types::list, .each = &rules::natural, .length = 3};
   static const Rule pieces{.types = types::list, .each = &piece};
@@ -94,7 +98,8 @@ std::vector<ExpectationKind> make_kinds() {
         {"dtype", rules::dtype},
         {"reduce_op", {.types = types::string | types::null, .words = {"sum", "avg", "max"}}},
         {"in_numel", rules::natural},
-        {"out_numel", rules::natural}},
+        {"out_numel", rules::natural},
+        {"groups", {.types = types::string | types::list, .words = {"world", "self"}, .each = &group}}},
        "collectives, per rank and trace"},
       {"collective_bytes",
        "",
@@ -104,6 +109,10 @@ std::vector<ExpectationKind> make_kinds() {
        "",
        {{"phase", phase}, {"first", one_collective, true}, {"then", one_collective, true}},
        "in every trace {first} is issued before {then}"},
+      {"transport_bytes",
+       "",
+       {{"at_least", rules::natural, true}, {"at_most", rules::natural, true}},
+       "all ranks together send {at_least} to {at_most} bytes over Gloo during the case"},
       {"layout",
        "",
        {{"kind", {.types = types::string, .words = {"chunk_dim0", "flat"}}},
@@ -120,6 +129,14 @@ std::vector<ExpectationKind> make_kinds() {
        "is",
        {{"is", {.types = types::string, .words = {"cpu", "accelerator"}}, true}},
        "what a rank holds of every parameter lies on the {is}"},
+      {"registered_parameters",
+       "",
+       {{"count", rules::positive, true}, {"elements", rules::positive}},
+       "the module hands {count} parameters to an optimizer"},
+      {"elapsed",
+       "",
+       {{"labels", pair, true}, {"at_least", rules::natural, true}, {"ranks", ranks, false, "all"}},
+       "at least {at_least} ms pass between the clocks {labels}"},
       {"gradient_none",
        "match",
        {{"match", pattern}, {"is", rules::boolean, false, true}, {"at_least", rules::positive, false, 1}},
@@ -146,11 +163,36 @@ const ExpectationKind* find_expectation_kind(std::string_view name) {
   return found == table.end() ? nullptr : &*found;
 }
 
+std::vector<std::string> observations_needed(const std::string& kind, const Json& arguments) {
+  if (arguments.is_object() && arguments.contains("what"))
+    return arguments["what"].get<std::vector<std::string>>();
+  static const std::map<std::string, std::string> fixed = {{"recorded", "recorded"},
+                                                           {"seen_parameters", "seen_parameters"},
+                                                           {"warning", "warnings"},
+                                                           {"no_warning", "warnings"},
+                                                           {"collectives", "trace"},
+                                                           {"collective_bytes", "trace"},
+                                                           {"order", "trace"},
+                                                           {"unit_tree", "units"},
+                                                           {"counters", "counters"},
+                                                           {"training_state", "training_state"},
+                                                           {"devices", "devices"},
+                                                           {"registered_parameters", "registered_parameters"},
+                                                           {"elapsed", "clock"},
+                                                           {"requires_grad", "parameters"},
+                                                           {"gradient_none", "gradients"}};
+  const auto found = fixed.find(kind);
+  return found == fixed.end() ? std::vector<std::string>{} : std::vector<std::string>{found->second};
+}
+
 const Fields& expectation_modifiers() {
-  static const Fields table = {{"clause", {.types = types::string | types::list, .each = &rules::name}},
-                               {"label", rules::text},
-                               {"iteration", rules::natural},
-                               {"model", rules::name}};
+  static const Fields table = {
+      {"clause", {.types = types::string | types::list, .each = &rules::name}},
+      {"label", rules::text},
+      {"iteration", rules::natural},
+      {"model", rules::name},
+      {"since", rules::text, false, {}, "the first PyTorch version it is for, \"2.15\""},
+      {"until", rules::text, false, {}, "the first PyTorch version it is not for any more"}};
   return table;
 }
 

@@ -15,6 +15,8 @@ struct ExpectationKind {
 
 const std::vector<ExpectationKind>& expectation_kinds_of_language();
 const ExpectationKind* find_expectation_kind(std::string_view name);
-const Fields& expectation_modifiers();  // clause, label, iteration, model
+// What must have been observed for an expectation to have anything to look at: names as `observe` has them.
+std::vector<std::string> observations_needed(const std::string& kind, const Json& arguments);
+const Fields& expectation_modifiers();  // clause, label, iteration, model, since, until
 
 }  // namespace fsdp_cts

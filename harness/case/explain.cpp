@@ -26,7 +26,8 @@ std::string lane_text(Lane lane) {
     case Lane::exact:
       return "exact: every order of summation gives the same bits, so values are compared bit by bit";
     case Lane::tolerance:
-      return "tolerance: values are compared within upstream's bounds by dtype";
+      return "tolerance: values are compared within upstream's bounds by dtype, or 16 times the noise of "
+             "rounding";
     case Lane::structure:
       return "structure: no numbers are compared";
   }
@@ -80,7 +81,7 @@ std::string expectation_text(const Json& expectation) {
   const std::string kind_name = expectation.begin().key();
   const ExpectationKind& kind = *find_expectation_kind(kind_name);
   std::string text = filled_in(kind.about, expectation.begin().value(), kind.arguments);
-  for (const char* modifier : {"label", "iteration", "model"})
+  for (const char* modifier : {"label", "iteration", "model", "since", "until"})
     if (expectation.contains(modifier))
       text += std::string("; only ") + modifier + " " + shown(expectation[modifier]);
   if (expectation.contains("clause")) text += "  [" + shown(expectation["clause"]) + "]";

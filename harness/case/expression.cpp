@@ -40,7 +40,10 @@ Value integer_arithmetic(const std::string& symbol, std::int64_t a, std::int64_t
   if (overflow)
     throw ExpressionError(std::to_string(a) + " " + symbol + " " + std::to_string(b) + " overflows");
   if (symbol == "/") {
-    if (b == 0 || b == -1 || a % b != 0)
+    // The one quotient that does not fit is that of the smallest number by -1; % is not defined for it
+    // either.
+    if (b == -1) return integer_arithmetic("-", 0, a);
+    if (b == 0 || a % b != 0)
       throw ExpressionError(std::to_string(a) + " / " + std::to_string(b) + " is not a whole number");
     return a / b;
   }

@@ -166,6 +166,8 @@ class Parser {
     if (const auto [stop, error] = std::from_chars(token.data(), end, whole);
         error == std::errc{} && stop == end)
       return whole;
+    else if (error == std::errc::result_out_of_range && stop == end)
+      fail("'" + token + "' is too large for a whole number");
     double real = 0;
     const auto [stop, error] = std::from_chars(token.data(), end, real);
     if (error != std::errc{} || stop != end) fail("'" + token + "' is not a number");

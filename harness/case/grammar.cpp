@@ -1,9 +1,9 @@
 #include "harness/case/grammar.hpp"
 
 #include <algorithm>
-#include <regex>
 
 #include "harness/case/expression.hpp"
+#include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts {
 
@@ -54,8 +54,8 @@ std::string type_names(unsigned allowed) {
 void check_text(const DataTree& tree, const Rule& rule, const std::string& what, Mistakes& mistakes) {
   const std::string& text = tree.scalar.get_ref<const std::string&>();
   if (rule.is_pattern) try {
-      std::regex compiled(text);
-    } catch (const std::regex_error& error) {
+      Pattern compiled(text);
+    } catch (const std::invalid_argument& error) {
       mistakes.add(tree.place,
                    what + " is not a regular expression: " + error.what() + " in " + tree.shown());
     }

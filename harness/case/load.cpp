@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
-#include <regex>
 #include <thread>
 
 #include "harness/case/build_cases.hpp"
 #include "harness/case/scenario_grammar.hpp"
 #include "harness/case/yaml_file.hpp"
+#include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -21,17 +21,17 @@ std::vector<std::filesystem::path> scenario_files(const std::filesystem::path& f
 }
 
 std::string checked_id(const DataTree& tree, Mistakes& mistakes) {
-  static const std::regex form("[A-Z][A-Z0-9]*/[A-Za-z0-9_]+/[A-Za-z0-9_]+");
+  static const Pattern form("[A-Z][A-Z0-9]*/[A-Za-z0-9_]+/[A-Za-z0-9_]+");
   const std::string id = tree.text_at("id");
   const DataTree* written = tree.find("id");
-  if (written && !std::regex_match(id, form))
+  if (written && !form.matches(id))
     mistakes.add(written->place, "id must look like SEED/Class/test_method, found " + written->shown());
   return id;
 }
 
 // The file's own scenario and one per twin: the file with a patch over it.
 std::vector<Scenario> scenarios_of(DataTree tree, const std::filesystem::path& file, Mistakes& mistakes) {
-  static const std::regex suffix_form("[a-z][a-z0-9_]*");
+  static const Pattern suffix_form("[a-z][a-z0-9_]*");
   const std::string id = checked_id(tree, mistakes);
   std::vector<DataTree::Entry> twins;
   if (const DataTree* written = tree.find("twins")) twins = written->entries;
@@ -41,12 +41,15 @@ std::vector<Scenario> scenarios_of(DataTree tree, const std::filesystem::path& f
     check(*written_twins, find_field(scenario_fields(), "twins")->rule, "twins", Stage::written, mistakes);
   tree.erase("twins");
 
-  if (const DataTree* of_seed = tree.find("of_seed"))
-    mistakes.add(of_seed->place, "'of_seed' is for twins; the scenario itself is always upstream's");
+  if (const DataTree* of_seed = tree.find("of_seed"); of_seed && !of_seed->is_string())
+    mistakes.add(
+        of_seed->place,
+        "the scenario itself is upstream's: 'of_seed' is an expression here, true for the cases that are");
   std::vector<Scenario> scenarios = {{tree, id, id, file}};
+  tree.erase("of_seed");
   for (const DataTree::Entry& twin : twins) {
     const SourcePlace place{tree.place.file, twin.line};
-    if (!std::regex_match(twin.key, suffix_form))
+    if (!suffix_form.matches(twin.key))
       mistakes.add(place, "a twin's name must be lower case letters, digits and _; found '" + twin.key + "'");
     for (const char* key : {"id", "twins", "source"})
       if (twin.value.find(key)) mistakes.add(place, std::string("a twin cannot change '") + key + "'");
@@ -67,13 +70,12 @@ struct LoadedFile {
   Mistakes mistakes;
 };
 
-LoadedFile load_file(const std::filesystem::path& file, const ModelFiles& models, const Filter* only) {
-  LoadedFile loaded;
-  DataTree tree = read_yaml(file, file.string(), loaded.mistakes);
+void load_tree(DataTree tree, const std::filesystem::path& file, const ModelFiles& models, const Filter* only,
+               LoadedFile& loaded) {
   if (!tree.is_map()) {
     // Of a file that is no YAML at all the reader has told already.
     if (loaded.mistakes.noted() == 0) loaded.mistakes.add(tree.place, "a scenario file must be a map");
-    return loaded;
+    return;
   }
   for (const Scenario& scenario : scenarios_of(std::move(tree), file, loaded.mistakes)) {
     loaded.ids.emplace_back(scenario.id, scenario.tree.place);
@@ -84,6 +86,12 @@ LoadedFile load_file(const std::filesystem::path& file, const ModelFiles& models
     std::vector<Case> built = build_cases(scenario, models, only, loaded.mistakes);
     std::move(built.begin(), built.end(), std::back_inserter(loaded.cases));
   }
+}
+
+LoadedFile load_file(const std::filesystem::path& file, const ModelFiles& models, const Filter* only) {
+  LoadedFile loaded;
+  DataTree tree = read_yaml(file, file.string(), loaded.mistakes);
+  load_tree(std::move(tree), file, models, only, loaded);
   return loaded;
 }
 
@@ -124,6 +132,15 @@ std::vector<Case> load(const std::filesystem::path& conformance, const Filter* o
 }
 
 }  // namespace
+
+std::vector<Case> load_scenario(const std::string& text, const std::string& name, const ModelFiles& models,
+                                Mistakes& mistakes) {
+  LoadedFile loaded;
+  DataTree tree = parse_yaml(text, name, loaded.mistakes);
+  load_tree(std::move(tree), name, models, nullptr, loaded);
+  mistakes.add_all(loaded.mistakes);
+  return std::move(loaded.cases);
+}
 
 std::vector<Case> load_cases(const std::filesystem::path& conformance) {
   return load(conformance, nullptr);

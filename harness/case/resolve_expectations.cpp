@@ -1,4 +1,5 @@
 #include "harness/case/build_cases.hpp"
+#include "harness/case/edition.hpp"
 #include "harness/case/evaluation.hpp"
 #include "harness/case/expectations.hpp"
 #include "harness/case/program.hpp"
@@ -86,6 +87,11 @@ Json resolve_expectations(const DataTree& written, const Scope& scope, Lane lane
     Json entry = {{kind->name, arguments.json()}};
     for (const Field& modifier : expectation_modifiers())
       if (const DataTree* value = expectation.find(modifier.name)) entry[modifier.name] = value->json();
+    for (const char* bound : {"since", "until"})
+      if (const DataTree* value = expectation.find(bound);
+          value && value->is_string() && !edition_of(value->scalar.get<std::string>()))
+        mistakes.add(value->place,
+                     std::string(bound) + " needs a version such as \"2.15\", found " + value->shown());
     entry["line"] = expectation.place.line;
     result.push_back(std::move(entry));
   }

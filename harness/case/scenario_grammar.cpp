@@ -55,7 +55,7 @@ const Fields& scenario_fields() {
        false,
        {},
        "what of the upstream case a CPU cannot do, and what is done instead"},
-      {"of_seed", rules::boolean, false, {}, "of a twin: its cases stand for upstream's"},
+      {"of_seed", rules::condition, false, {}, "which cases stand for upstream's; a twin's do not by themselves"},
       {"switches",
        {.types = types::map, .each = &switch_value},
        false,

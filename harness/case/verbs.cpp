@@ -44,7 +44,8 @@ Rule observed_rule() {
   static const Rule what{.types = types::string,
                          .words = {"loss", "output", "parameters", "gradients", "full_parameters", "buffers",
                                    "optimizer_state", "trace", "recorded", "seen_parameters", "units",
-                                   "counters", "training_state", "warnings", "identity", "devices", "memory"},
+                                   "counters", "training_state", "warnings", "identity", "devices",
+                                   "registered_parameters", "clock", "memory"},
                          .prefixes = {"register:", "state_dict:"}};
   // One name is a list of one.
   return {
@@ -69,6 +70,10 @@ std::vector<Verb> make_verbs() {
       {"move", "model", {main_model}, "move '{model}' to the accelerator"},
       {"materialize", "model", {main_model}, "give '{model}' storage, then this rank's initial values"},
       {"shard", "model", {main_model}, "apply the plan of '{model}', unit by unit"},
+      {"compile",
+       "model",
+       {main_model, {"skip_fsdp_guards", rules::boolean, false, true}},
+       "hand '{model}' to the language's graph compiler"},
       {"optimizer", "as", optimizer_arguments(), "make {kind} '{as}' over the parameters of '{model}'"},
       {"zero_grad",
        "optimizer",

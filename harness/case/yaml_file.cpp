@@ -7,6 +7,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "harness/protocol/utf8.hpp"
+
 namespace fsdp_cts {
 namespace {
 
@@ -76,6 +78,10 @@ class Converter {
 
 DataTree parse_yaml(const std::string& text, const std::string& name, Mistakes& mistakes) {
   const auto file = std::make_shared<const std::string>(name);
+  if (!is_utf8(text)) {
+    mistakes.add({file, 0}, "not UTF-8");
+    return {};
+  }
   try {
     return Converter(file, mistakes).convert(YAML::Load(text), 0);
   } catch (const YAML::Exception& error) {

@@ -35,14 +35,15 @@ std::string pretty(const Json& json) {
 }  // namespace
 
 fs::path write_bundle(const fs::path& folder, const Case& a_case, const CaseRun& run, const Json& record,
-                      const TesteeChoice& testee) {
+                      const Json& options) {
   const fs::path target = folder / folder_name(a_case.id);
   const fs::path beside = target.string() + ".partial";
   fs::remove_all(beside);
   fs::create_directories(beside / "observations");
   const Json head{{"case", a_case.id},
                   {"fingerprint", fingerprint(a_case)},
-                  {"testee", {{"spec", testee.spec}, {"backend", testee.backend}, {"device", testee.device}}},
+                  {"options", options},
+                  {"fresh_data", record.value("fresh_data", Json(nullptr))},
                   {"message", case_message(a_case)},
                   {"expect", a_case.expect}};
   write_text(beside / "case.json", pretty(head));
@@ -52,6 +53,11 @@ fs::path write_bundle(const fs::path& folder, const Case& a_case, const CaseRun&
         beside / "observations" / fmt::format("rank{}-step{}", observation.rank, observation.step);
     write_text(stem.string() + ".json", pretty(observation.entries));
     if (!observation.tensors.empty()) write_safetensors(stem.string() + ".safetensors", observation.tensors);
+  }
+  for (const RankReport& rank : run.ranks) {
+    const std::string stem = (beside / fmt::format("rank{}", rank.rank)).string();
+    if (!rank.captured_output.empty()) write_text(stem + ".output.txt", rank.captured_output + "\n");
+    if (!rank.stacks.empty()) write_text(stem + ".stacks.txt", rank.stacks);
   }
   write_text(beside / "verdict.json", pretty(record));
   write_text(beside / "repeat.txt", record.at("repeat").get<std::string>() + "\n");
@@ -64,11 +70,9 @@ BundleHead read_bundle(const fs::path& folder) {
   std::ifstream stream(folder / "case.json");
   const Json head = Json::parse(stream, nullptr, false);
   try {
-    const Json& testee = head.at("testee");
-    return {head.at("case").get<std::string>(),
-            head.at("fingerprint").get<std::string>(),
-            {testee.at("spec").get<std::string>(), testee.at("backend").get<std::string>(),
-             testee.at("device").get<std::string>()}};
+    const Json fresh = head.value("fresh_data", Json(nullptr));
+    return {head.at("case").get<std::string>(), head.at("fingerprint").get<std::string>(), head.at("options"),
+            fresh.is_null() ? 0 : fresh.at("draw").get<int>()};
   } catch (const Json::exception&) {
     throw UsageError(folder.string() + " is no failure bundle: it has no readable case.json");
   }

@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "harness/case/lint.hpp"
 #include "harness/case/listing.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/suite.hpp"
@@ -44,7 +45,9 @@ void add_list(CLI::App& app, Shared& shared) {
       "Examples:\n  fsdp-cts list 'seed:F2MP' world:2\n  fsdp-cts list --json | jq '[.[] | "
       "select(.runnable)] | length'");
   command->callback([options, &shared] {
-    const auto selected = select(find_suite(shared.root), options->filters);
+    const Suite suite = find_suite(shared.root);
+    check_suite(suite.conformance());
+    const auto selected = select(suite, options->filters);
     const auto rows = list_cases(selected, this_machine());
     if (options->json) {
       std::cout << listing_json(rows).dump(1) << "\n";

@@ -1,5 +1,5 @@
 // fsdp-cts: the command line. Exit codes: 0 all as expected, 1 not, 2 invalid use, no case, or an incomplete
-// report, 77 nothing but skipped and unsupported cases.
+// report, 77 every case was skipped because this machine cannot show it.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -1,4 +1,5 @@
-// A list of cases that must have been judged: what vanished from a run cannot have passed.
+// A level: which cases a run selects, and how many of them must have been judged. What vanished from a run
+// cannot have passed.
 #pragma once
 
 #include <filesystem>
@@ -6,14 +7,18 @@
 #include <vector>
 
 #include "harness/case/case.hpp"
+#include "harness/cli/suite.hpp"
 
 namespace fsdp_cts::cli {
 
 class MustRun {
  public:
-  // One entry a line: a case id or a glob over ids, with " >= N" behind it where more than one case must
-  // match. `#` begins a comment. Throws UsageError for a file that cannot be read or holds no entry.
+  // One entry a line: a case id or a glob over ids, with " >= N" behind it where another number of cases than
+  // one must have been judged; 0 for cases that only some machines can show. `#` begins a comment. Throws
+  // UsageError for a file that cannot be read or holds no entry.
   explicit MustRun(const std::filesystem::path& file);
+  // What `run --level` selects.
+  std::vector<std::string> patterns() const;
   // One sentence per entry of which too few cases were judged. Skipped and unsupported cases were not.
   std::vector<std::string> missing(const std::vector<Json>& records) const;
 
@@ -24,5 +29,8 @@ class MustRun {
   };
   std::vector<Entry> entries_;
 };
+
+// conformance/levels/NAME.txt. Throws UsageError naming the levels there are.
+MustRun named_level(const Suite& suite, const std::string& name);
 
 }  // namespace fsdp_cts::cli

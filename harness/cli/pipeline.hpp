@@ -10,14 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "harness/case/edition.hpp"
 #include "harness/judge/golden_store.hpp"
 #include "harness/judge/judge.hpp"
 #include "harness/runner/session.hpp"
 
 namespace fsdp_cts::cli {
 
-// Whether a case has a question for the oracle: an expectation names the reference, or its exactness is to be
-// proved.
+// Whether a case can have a question for the oracle: an expectation names the reference, its exactness is to
+// be proved, or its noise is to be known.
 bool asks_reference(const Case& a_case, bool record);
 
 struct PipelineOptions {
@@ -25,17 +26,20 @@ struct PipelineOptions {
   Testee oracle;  // needed when a case asks it
   SessionOptions session;
   std::filesystem::path golden;  // the store to compare with
-  bool record = false;           // fill `golden` from this testee instead of comparing with it
+  Edition edition = default_edition;
+  bool record = false;  // fill `golden` from this testee instead of comparing with it
 };
 
 class Pipeline {
  public:
-  // Called once per case, in order of completion.
+  // Called once per case, in order of completion. A case that was not tried, because the testee does not
+  // start at all, has a run without ranks.
   using Judged = std::function<void(const Case& a_case, const Verdict& verdict, const CaseRun& run)>;
 
   explicit Pipeline(PipelineOptions options);
 
-  // Throws Interrupted after a signal. The cases must outlive the call.
+  // Throws Interrupted after a signal, UsageError when the testee is none to record. The cases must outlive
+  // the call.
   void run(const std::vector<const Case*>& cases, const Judged& judged);
   // Ends all ranks.
   void close();
@@ -56,21 +60,30 @@ class Pipeline {
   struct Entry {
     const Case* a_case = nullptr;
     std::optional<CaseRun> run;
-    std::string order;            // of reductions, in which the reference was asked
-    std::string native, widened;  // keys into references_; "" where not needed
-    bool misasked = false;        // the testee has declared another order since
+    std::string order;                // of reductions, in which the reference was asked
+    std::string native;               // key into references_; "" where not needed
+    std::vector<std::string> others;  // keys: the same in other roundings
+    bool misasked = false;            // the testee has declared another order since
+    bool noise_due = false;           // judged once, and the verdict hangs on the noise
+
+    std::vector<std::string> keys() const;
   };
 
+  std::string declared_order() const;
   std::string order_for(const Case& a_case) const;
   void ask(Entry& entry, std::vector<Job>& jobs);
   std::string ask(const Case& a_case, const std::string& order, const std::string& precision,
                   std::vector<Job>& jobs);
   void greet(std::vector<Entry*>& entries, const Judged& judged);
   void act_out(const std::vector<Entry*>& entries, const Judged& judged);
+  void note_start(const CaseRun& run);
+  void give_up(std::vector<Entry*>& entries, const Judged& judged);
   bool answered(const Entry& entry) const;
   void conclude(Entry& entry, const Judged& judged);
-  Verdict record(Entry& entry, Truths& truths, OwnedTruth& golden);
-  void release(const std::string& key);
+  std::optional<Noise> noise_of(const Entry& entry) const;
+  Case as_judged(const Case& a_case);
+  Verdict record(Entry& entry, const Case& a_case, Truths& truths, OwnedTruth& golden);
+  void release(Entry& entry);
   Session::EndedBadly ended_badly();
 
   PipelineOptions options_;
@@ -79,7 +92,9 @@ class Pipeline {
   std::map<std::string, Reference> references_;
   bool keep_answers_ = false;
   Json hello_;
+  std::string start_failure_;  // of the first case that met it; empty: the testee starts
   std::vector<std::string> testee_troubles_;
+  bool may_record_ = false;  // the testee is one that the store takes recordings of
   int recorded_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "harness/case/fresh_data.hpp"
 #include "harness/cli/bundle.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/run_suite.hpp"
@@ -19,8 +20,11 @@ void add_replay(CLI::App& app, Shared& shared) {
   command->add_option("BUNDLE|CASE", options->what, "A folder under out/failures, or a case id")->required();
   CLI::Option* testee =
       command->add_option("--testee", options->run.testee.spec, "Another implementation than the bundle's");
+  command->add_option("--python", options->run.testee.python,
+                      "The Python whose torch --testee pytorch means");
   command->add_option("--golden", options->run.golden,
                       "Compare with this golden store (default: golden/store)");
+  command->add_option("--edition", options->run.edition, "Judge by the rules of this PyTorch version");
   command->add_option("--failures", options->run.failures, "Where the new bundle goes (default: out/replay)")
       ->default_str("out/replay");
   command->footer("Example:\n  fsdp-cts replay out/failures/*test_compute_dtype*");
@@ -30,18 +34,25 @@ void add_replay(CLI::App& app, Shared& shared) {
     if (run.failures == RunOptions{}.failures) run.failures = "out/replay";
     run.keep = true;
     std::string id = options->what, recorded_fingerprint;
+    int fresh_draw = 0;
     if (std::filesystem::is_directory(options->what)) {
       const BundleHead head = read_bundle(options->what);
       id = head.case_id;
       recorded_fingerprint = head.fingerprint;
-      const std::string chosen = run.testee.spec;
-      run.testee = head.testee;
-      if (testee->count() > 0) run.testee.spec = chosen;
+      Json kept = head.options;
+      if (testee->count() > 0 && kept.value("--testee", RunOptions{}.testee.spec) != run.testee.spec) {
+        kept.erase("--testee");
+        kept.erase("--python");
+      }
+      take_options(kept, run);
+      fresh_draw = head.fresh_draw;
     }
     const std::vector<Case> selected = select(suite, {id});
     if (selected.size() != 1)
       throw UsageError(fmt::format("'{}' names {} cases; replay runs one", id, selected.size()));
-    if (!recorded_fingerprint.empty() && recorded_fingerprint != fingerprint(selected.front())) {
+    const Case present =
+        run.fresh_data ? with_fresh_data(selected.front(), *run.fresh_data, fresh_draw) : selected.front();
+    if (!recorded_fingerprint.empty() && recorded_fingerprint != fingerprint(present)) {
       std::cout
           << "note: the scenario has changed since the bundle was written; the case runs as it is now\n";
     }

@@ -1,3 +1,4 @@
+#include "harness/case/fresh_data.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/run_suite.hpp"
 
@@ -11,6 +12,9 @@ void add_run(CLI::App& app, Shared& shared) {
       "Globs over case ids, or seed:F2MP, lane:exact, world:2, label:gpu (default: everything)");
   command->add_option("--testee", options->testee.spec,
                       "cpp (default), pytorch, mutant:ID, or a command line");
+  command->add_option("--python", options->testee.python,
+                      "The Python whose torch --testee pytorch means (default: FSDP_CTS_PYTHON, else what "
+                      "ci/setup made)");
   command->add_option("--backend", options->testee.backend, "Passed on to the testee: gloo, shm, nccl, …");
   command->add_option("--device", options->testee.device, "Passed on to the testee: cpu, cuda, …");
   command->add_option("--world", options->world, "Only cases of this world size")->check(CLI::PositiveNumber);
@@ -19,26 +23,58 @@ void add_run(CLI::App& app, Shared& shared) {
       ->add_option("--jobs", options->jobs, "Groups of ranks at a time (default: as many as the cores carry)")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--seed", options->seed, "Run in an order shuffled by this number");
+  CLI::Option* fresh =
+      command
+          ->add_option("--fresh-data", options->fresh_data,
+                       "Only the exact lane, on data drawn from this number; the reference alone judges, no "
+                       "recording knows them")
+          ->check(CLI::Range(std::int64_t{1}, greatest_fresh_seed));
   command->add_option("--report", options->report, "Write the report as NDJSON");
   command->add_option("--junit", options->junit, "Write JUnit XML");
   command->add_option("--html", options->html, "Write a single-file HTML report");
   CLI::Option* expectations = command
                                   ->add_option("--expectations", options->expectations,
-                                               "Known deviations of this implementation (YAML)")
+                                               "Known deviations of this implementation, see "
+                                               "docs/expectations.md (default for cpp, mutants and pytorch: "
+                                               "conformance/expectations)")
                                   ->check(CLI::ExistingFile);
-  command->add_flag("--fix", options->fix, "Rewrite the expectation file so that it fits")
+  command
+      ->add_flag("--fix", options->fix,
+                 "Rewrite the expectation file so that it fits: stale entries go, what "
+                 "deviates is added")
       ->needs(expectations);
-  command->add_option("--must-run", options->must_run, "List of cases that must have been judged");
-  command->add_option("--record", options->record, "Fill this golden store from the testee");
-  command->add_option("--golden", options->golden, "Compare with this golden store (default: golden/store)");
+  command->add_option("--level", options->level,
+                      "Run a level and demand all of it: full, quick, fully_shard, fsdp, composable, wrap, "
+                      "f2mp.w2, … (conformance/levels)");
+  command->add_option("--must-run", options->must_run, "Own list of cases that must have been judged");
+  command->add_option("--record", options->record, "Fill this golden store from the testee")->excludes(fresh);
+  command->add_option(
+      "--golden", options->golden,
+      "Compare with this golden store (default: golden/store; here: what golden/record --here made)");
+  command->add_option(
+      "--edition", options->edition,
+      "Judge by the rules of this PyTorch version (default: the testee's, else the recordings')");
   command->add_flag("--keep", options->keep, "Leave a bundle of every case, not only of failures");
+  command->add_flag("--fail-fast", options->fail_fast, "Stop at the first case that is not as expected");
+  command->add_option("--timeout", options->timeout, "Seconds that one step may take (default: 30)")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--env", options->testee.environment,
+                   "NAME=VALUE, set for the testee's ranks (repeatable)")
+      ->each([](const std::string& entry) {
+        if (entry.find('=') == std::string::npos || entry.starts_with('='))
+          throw CLI::ValidationError("--env", "'" + entry + "' is not NAME=VALUE");
+      });
   command->add_option("--failures", options->failures, "Where bundles go (default: out/failures)");
   command->footer(
       "Examples:\n"
       "  fsdp-cts run                                           everything on the C++ implementation\n"
       "  fsdp-cts run 'seed:F2MP' 'lane:exact' --world 2        a part of it\n"
       "  fsdp-cts run --testee 'python my_testee.py' --report out/mine.ndjson --html out/mine.html\n"
+      "  fsdp-cts run --level fully_shard --testee ./mine       all that an FSDP2 implementation must do\n"
       "  fsdp-cts run --testee mutant:sum_for_mean 'F2MP/*'     see how a conviction reads\n"
+      "  fsdp-cts run --testee pytorch --python \"$(ci/torch-environment 2.8.0)\" --quick\n"
+      "  fsdp-cts run --fresh-data 7 --quick                    data that no recording can answer\n"
       "  fsdp-cts run --testee pytorch --record golden/store    record PyTorch anew");
   command->callback([options, &shared] { shared.exit_code = run_suite(*options, find_suite(shared.root)); });
 }

@@ -16,6 +16,8 @@ struct Suite {
 
   std::filesystem::path conformance() const { return root / "conformance"; }
   std::filesystem::path golden_store() const { return root / "golden" / "store"; }
+  // What `golden/record --here` fills: recordings of this machine, kept out of the repository.
+  std::filesystem::path own_store() const { return root / "out" / "golden-here"; }
 };
 
 // `root_option` is the value of --root, "" when it was not given.

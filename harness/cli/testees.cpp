@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 
 namespace fsdp_cts::cli {
@@ -14,7 +16,7 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-std::string python() {
+std::string default_python() {
   if (std::string chosen = environment("FSDP_CTS_PYTHON"); !chosen.empty()) return chosen;
   const std::string cache = environment("XDG_CACHE_HOME");
   const fs::path made = (cache.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(cache)) /
@@ -42,7 +44,7 @@ std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& sui
   if (spec == "pytorch") {
     const fs::path testee = suite.root / "golden" / "pytorch_testee";
     if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");
-    return {python(), testee.string()};
+    return {choice.python, testee.string()};
   }
   if (spec.find_first_of(" \t") == std::string::npos) return {spec};
   // Arguments given by --backend and --device become the shell's positional parameters.
@@ -50,6 +52,35 @@ std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& sui
 }
 
 }  // namespace
+
+void choose_python(TesteeChoice& choice) {
+  if (choice.spec == "pytorch") {
+    if (choice.python.empty()) choice.python = default_python();
+  } else if (!choice.python.empty()) {
+    throw UsageError(fmt::format("--python is for --testee pytorch; '{}' was asked for", choice.spec));
+  }
+}
+
+std::string torch_version(const std::string& python) {
+  const std::string line =
+      quoted(python) +
+      " -c 'import importlib.metadata; print(importlib.metadata.version(\"torch\"))' 2>/dev/null";
+  std::string version;
+  if (FILE* pipe = popen(line.c_str(), "r")) {
+    std::array<char, 256> buffer;
+    while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe))
+      version.append(buffer.data(), count);
+    if (pclose(pipe) != 0) version.clear();
+  }
+  version = version.substr(0, version.find('\n'));
+  if (version.empty()) {
+    throw UsageError(fmt::format(
+        "{} is no Python with torch; `ci/setup` makes one, `ci/torch-environment VERSION` one of another "
+        "version",
+        python));
+  }
+  return version;
+}
 
 Testee testee_from(const TesteeChoice& choice, const Suite& suite) {
   if (choice.spec.empty()) throw UsageError("--testee needs cpp, pytorch, mutant:ID or a command");
@@ -61,6 +92,10 @@ Testee testee_from(const TesteeChoice& choice, const Suite& suite) {
     if (value.empty()) continue;
     testee.command.push_back(option);
     testee.command.push_back(value);
+  }
+  for (const std::string& entry : choice.environment) {
+    const std::size_t sign = entry.find('=');
+    testee.environment[entry.substr(0, sign)] = entry.substr(sign + 1);
   }
   return testee;
 }
@@ -81,14 +116,6 @@ std::string quoted(const std::string& word) {
   std::string result = "'";
   for (char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
-}
-
-std::string testee_arguments(const TesteeChoice& choice) {
-  std::string text;
-  if (choice.spec != "cpp") text += " --testee " + quoted(choice.spec);
-  if (!choice.backend.empty()) text += " --backend " + quoted(choice.backend);
-  if (!choice.device.empty()) text += " --device " + quoted(choice.device);
-  return text;
 }
 
 }  // namespace fsdp_cts::cli

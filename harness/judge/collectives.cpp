@@ -14,12 +14,14 @@ Collective read_event(const Json& event) {
   Collective result;
   result.op = event.at("op").get<std::string>();
   result.phase = text_or_empty(event, "phase");
+  if (auto unit = event.find("unit"); unit != event.end() && unit->is_string())
+    result.unit = unit->get<std::string>();
+  if (result.op == "compute") return result;
   result.dtype = event.at("dtype").get<std::string>();
   result.reduce_op = text_or_empty(event, "reduce_op");
   result.in_numel = event.at("in_numel").get<std::int64_t>();
   result.out_numel = event.at("out_numel").get<std::int64_t>();
   result.group = event.at("group").get<std::vector<int>>();
-  result.unit = text_or_empty(event, "unit");
   return result;
 }
 
@@ -28,9 +30,12 @@ Collective read_event(const Json& event) {
 std::vector<Trace> traces(const Scene& scene, const Selection& selection, std::vector<Finding>& findings) {
   std::vector<Trace> result;
   for (const auto& [place, fact] : selected_facts(scene, selection, "trace")) {
-    Trace trace{place, {}};
+    Trace trace{place, {}, {}};
     try {
-      for (const Json& event : fact->at("events")) trace.events.push_back(read_event(event));
+      for (const Json& event : fact->at("events")) {
+        trace.with_compute.push_back(read_event(event));
+        if (trace.with_compute.back().op != "compute") trace.events.push_back(trace.with_compute.back());
+      }
     } catch (const std::exception& error) {
       findings.push_back(failure(scene, place,
                                  {"malformed_entry", fmt::format("{}: an event cannot be read ({})",
@@ -49,6 +54,12 @@ double bytes_sent(const Collective& event) {
   if (event.op == "reduce_scatter") return static_cast<double>(event.in_numel) * size * share;
   if (event.op == "all_reduce") return 2 * static_cast<double>(event.in_numel) * size * share;
   return static_cast<double>(event.in_numel) * size;
+}
+
+double least_bytes_sent(const Collective& event) {
+  if (event.op == "other" || event.group.empty()) return 0;
+  const double world = static_cast<double>(event.group.size());
+  return event.op == "broadcast" ? bytes_sent(event) * (world - 1) / world : bytes_sent(event);
 }
 
 std::string describe(const Collective& event) {

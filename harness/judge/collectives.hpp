@@ -1,4 +1,4 @@
-// One rank's trace of collectives (PROTOCOL.md §5), read once for expectations and laws.
+// One rank's trace (PROTOCOL.md §5), read once for expectations and laws.
 #pragma once
 
 #include <optional>
@@ -10,15 +10,18 @@
 namespace fsdp_cts {
 
 struct Collective {
-  std::string op, phase, dtype, reduce_op;  // reduce_op "" where the operation reduces nothing
+  std::string op, phase;
+  std::string dtype, reduce_op;  // reduce_op "" where the operation reduces nothing
   std::int64_t in_numel = 0, out_numel = 0;
   std::vector<int> group;
-  std::string unit;
+  std::optional<std::string> unit;  // the testee's word: for whom; of a computation the module's path
 };
 
 struct Trace {
-  Place place;  // with rank
-  std::vector<Collective> events;
+  Place place;                     // with rank
+  std::vector<Collective> events;  // the collectives, in order of issue
+  std::vector<Collective>
+      with_compute;  // the same, and where layers began to compute (op "compute", no sizes)
 };
 
 // All `trace` observations the selection takes, in program order, then by rank. Events that cannot be read
@@ -28,6 +31,9 @@ std::vector<Trace> traces(const Scene& scene, const Selection& selection, std::v
 // Bytes one rank sends, by the formulae of a ring: (W-1)/W of the larger side for all_gather and
 // reduce_scatter, twice that for all_reduce; a broadcast sends its input.
 double bytes_sent(const Collective& event);
+
+// What a rank must send at least, on average over the group, whatever the algorithm.
+double least_bytes_sent(const Collective& event);
 
 // "reduce_scatter(bfloat16, 128 -> 64, ranks 0-1)", for messages.
 std::string describe(const Collective& event);

@@ -46,6 +46,13 @@ bool close(double actual, double expected, const Tolerance& tolerance) {
   return std::abs(actual - expected) <= tolerance.atol + tolerance.rtol * std::abs(expected);
 }
 
+// In units of the tensor's noise; infinity where no noise can explain the distance.
+double noise_distance(double actual, double expected, const Tolerance& tolerance) {
+  if (tolerance.noise <= 0 || !std::isfinite(actual) || !std::isfinite(expected))
+    return std::numeric_limits<double>::infinity();
+  return std::abs(actual - expected) / tolerance.noise;
+}
+
 }  // namespace
 
 Tolerance upstream_tolerance(DType dtype) {
@@ -105,6 +112,7 @@ std::vector<std::int64_t> unflatten(std::int64_t index, const std::vector<std::i
 Difference compare(const HostTensor& actual, const HostTensor& expected, const Tolerance& tolerance,
                    bool check_dtype) {
   Difference difference;
+  difference.tolerance = tolerance;
   if (check_dtype && actual.dtype != expected.dtype) {
     difference.kind = Difference::Kind::dtype;
     return difference;
@@ -132,7 +140,14 @@ Difference compare(const HostTensor& actual, const HostTensor& expected, const T
     }
     const double ulp = ulp_distance(a, e, actual.dtype, expected.dtype);
     difference.max_ulp = std::max(difference.max_ulp, ulp);
-    if (!tolerance.exact && !integers && close(a, e, tolerance)) continue;
+    if (!tolerance.exact && !integers) {
+      if (close(a, e, tolerance)) continue;
+      const double distance = noise_distance(a, e, tolerance);
+      if (distance <= noise_factor) {
+        difference.max_noise = std::max(difference.max_noise, distance);
+        continue;
+      }
+    }
     if (difference.kind == Difference::Kind::none) {
       difference.kind = Difference::Kind::value;
       difference.index = i;

@@ -3,7 +3,8 @@
 // Exact: every element has the same bits. Two exceptions, stated once for the whole suite: zeros are equal
 // whatever their sign (kernels differ in whether a sum starts at +0 or with its first term, and no rule of
 // FSDP decides it), and a NaN equals nothing, not even itself. Tolerance: |actual - expected| <= atol + rtol
-// * |expected|; infinities are equal to themselves; NaN as above. Integers and booleans are always compared
+// * |expected|, or <= noise_factor * noise, whichever is larger; infinities are equal to themselves; NaN as
+// above. Integers and booleans are always compared
 // exactly.
 #pragma once
 
@@ -15,10 +16,14 @@
 
 namespace fsdp_cts {
 
+// How many times a tensor's noise two right answers may lie apart.
+constexpr double noise_factor = 16;
+
 struct Tolerance {
   bool exact = true;
   double rtol = 0;
   double atol = 0;
+  double noise = 0;  // how far rounding alone moves the tensor (Noise); 0: not derived
 };
 // upstream's defaults by dtype: float16 1e-3, bfloat16 1.6e-2, float32 1.3e-6 (atol 1e-5), float64 1e-7 (atol
 // 1e-7).
@@ -35,6 +40,8 @@ struct Difference {
   // Of the whole comparison:
   long elements = 0, exact_elements = 0;
   double max_ulp = 0;
+  double max_noise = 0;  // largest distance, in units of noise, that nothing but the noise allowed
+  Tolerance tolerance;   // by which it was judged
   explicit operator bool() const { return kind != Kind::none; }
 };
 

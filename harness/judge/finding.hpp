@@ -21,6 +21,8 @@ struct Outcome {
   std::vector<Finding> findings;
   Counts counts;
   double max_ulp = 0;
+  double max_noise = 0;
+  bool noise_due = false;  // something lies outside a tolerance to which noise would count, and none is known
 };
 
 }  // namespace fsdp_cts

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -35,6 +36,21 @@ void write_renamed(const fs::path& file, const std::string& bytes) {
   stream.close();
   if (!stream) throw std::system_error(errno, std::generic_category(), beside.string());
   fs::rename(beside, file);
+}
+
+// Who made a recording.
+Json maker(const Json& hello) {
+  const Json implementation = hello.value("implementation", Json::object());
+  const Json environment = hello.value("environment", Json::object());
+  Json made_by{{"name", implementation.value("name", "")}, {"version", implementation.value("version", "")}};
+  for (const char* key : {"torch_git", "cpu_capability"})
+    if (environment.contains(key)) made_by[key] = environment[key];
+  return made_by;
+}
+
+bool uses_composable(const Case& a_case) {
+  return std::any_of(a_case.plans.begin(), a_case.plans.end(),
+                     [](const Json& plan) { return plan.value("api", "") == "composable"; });
 }
 
 }  // namespace
@@ -120,7 +136,7 @@ OwnedTruth GoldenStore::load(const Case& a_case) {
   return truth;
 }
 
-void GoldenStore::save(const Case& a_case, const Evidence& evidence, const std::string& reduction_order) {
+void GoldenStore::save(const Case& a_case, const Evidence& evidence, const Json& hello) {
   const Recording recording = to_recording(evidence, a_case);
   std::lock_guard lock(mutex_);
   const Json tensors = write_blob(serialize_safetensors(recording.tensors), ".safetensors");
@@ -132,11 +148,18 @@ void GoldenStore::save(const Case& a_case, const Evidence& evidence, const std::
     // An index that cannot be read is written anew; what it named is recorded again by the same command.
   }
   of_scenario["scenario"] = a_case.scenario;
-  of_scenario["cases"][a_case.id] = {{"fingerprint", fingerprint(a_case)},
-                                     {"world", a_case.world},
-                                     {"reduction_order", reduction_order},
-                                     {"tensors", tensors},
-                                     {"directory", directory}};
+  Json entry{{"fingerprint", fingerprint(a_case)},
+             {"world", a_case.world},
+             {"reduction_order", hello.value("reduction_order", "unspecified")},
+             {"made_by", maker(hello)},
+             {"tensors", tensors},
+             {"directory", directory}};
+  // What the id promises and the recording has not: offload, moves between devices, the removed front door.
+  if (!a_case.cpu_form.empty()) entry["cpu_form"] = a_case.cpu_form;
+  const Json environment = hello.value("environment", Json::object());
+  if (uses_composable(a_case) && environment.contains("composable"))
+    entry["composable"] = environment["composable"];
+  of_scenario["cases"][a_case.id] = std::move(entry);
   write_renamed(index_file(a_case.scenario), of_scenario.dump(1) + "\n");
   indexes_[a_case.scenario] = std::move(of_scenario);
 }
@@ -165,6 +188,54 @@ int GoldenStore::prune() {
     if (file.is_regular_file() && !named.count(file.path())) removed += fs::remove(file.path());
   }
   return removed;
+}
+
+std::string GoldenStore::version_of(const Case& a_case) {
+  try {
+    std::lock_guard lock(mutex_);
+    const Json& of_scenario = index(a_case.scenario);
+    if (of_scenario.is_null() || !of_scenario.at("cases").contains(a_case.id)) return "";
+    const Json& entry = of_scenario["cases"][a_case.id];
+    const Json made_by =
+        entry.contains("made_by") ? entry["made_by"] : manifest().value("implementation", Json::object());
+    return made_by.value("version", "");
+  } catch (const Unusable&) {
+    return "";  // load says what is wrong
+  } catch (const Json::exception&) {
+    return "";
+  }
+}
+
+Json GoldenStore::manifest() const {
+  const fs::path file = root_ / "MANIFEST.json";
+  return fs::exists(file) ? Json::parse(read_all(file)) : Json::object();
+}
+
+std::set<std::string> GoldenStore::makers() const {
+  std::set<std::string> found;
+  const Json of_manifest = manifest().value("implementation", Json::object());
+  for (const Json& entry : entries()) {
+    const Json made_by = entry.value("made_by", of_manifest);
+    found.insert(made_by.value("name", "") + " " + made_by.value("version", ""));
+  }
+  return found;
+}
+
+std::optional<std::string> GoldenStore::objection(const Json& hello) const {
+  const Json implementation = hello.value("implementation", Json::object());
+  const std::string name = implementation.value("name", "");
+  const std::string maker = name + " " + implementation.value("version", "");
+  if (name != "pytorch")
+    return fmt::format(
+        "only PyTorch is recorded, and this testee is {}: what is judged must not become the truth",
+        name.empty() ? "nameless" : name);
+  std::set<std::string> others = makers();
+  others.erase(maker);
+  if (others.empty()) return std::nullopt;
+  return fmt::format(
+      "{} holds recordings of {}, and this testee is {}; name another store, or record everything "
+      "anew with `golden/record`",
+      root_.string(), fmt::join(others, " and "), maker);
 }
 
 void GoldenStore::write_manifest(Json manifest) {

@@ -1,11 +1,13 @@
-// The committed recordings of PyTorch: index/<scenario>.json per scenario; blobs/<2 hex>/<sha256>.safetensors
-// (values) and .json (facts) by content, so that cases which agree share them; MANIFEST.json saying what
-// recorded them.
+// The committed recordings of PyTorch: index/<scenario>.json per scenario, each entry saying who made it and
+// in which form; blobs/<2 hex>/<sha256>.safetensors (values) and .json (facts) by content, so that cases
+// which agree share them; MANIFEST.json about the last recording.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,15 +25,24 @@ class GoldenStore {
   //   golden_altered        other content than was recorded, or an index that cannot be read
   //   golden_other_version  recorded from another version of the case (its fingerprint differs)
   OwnedTruth load(const Case& a_case);
+  // Of what recorded the case: "2.11.0+cu130"; "" where there is no recording.
+  std::string version_of(const Case& a_case);
 
-  // Adds or replaces the recording of one case. Files are written beside and renamed; equal content is stored
-  // once. Throws std::system_error or std::filesystem::filesystem_error.
-  void save(const Case& a_case, const Evidence& evidence, const std::string& reduction_order);
+  // Why recordings of a testee with this `hello` do not belong into the store: it is no PyTorch, or another
+  // version than the one that made what is there. Nothing when they do.
+  std::optional<std::string> objection(const Json& hello) const;
+
+  // Adds or replaces the recording of one case, with who made it. Files are written beside and renamed; equal
+  // content is stored once. Throws std::system_error or std::filesystem::filesystem_error.
+  void save(const Case& a_case, const Evidence& evidence, const Json& hello);
   // Removes blobs that no index names any more; returns how many.
   int prune();
   // Given {implementation, environment, backend, device, harness, command}; adds the worlds and the number of
   // cases of the whole store, however few were recorded now.
   void write_manifest(Json manifest);
+  Json manifest() const;  // an empty object where there is none
+  // Who made what is in it: "pytorch 2.11.0+cu130"; several where it is mixed.
+  std::set<std::string> makers() const;
 
   const std::filesystem::path& root() const { return root_; }
 

@@ -9,6 +9,7 @@
 #include "harness/judge/expectations/kinds.hpp"
 #include "harness/judge/laws/laws.hpp"
 #include "harness/judge/rank_ends.hpp"
+#include "harness/protocol/utf8.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -44,9 +45,14 @@ FailedAttempts failed_attempts(const CaseRun& run) {
   return failed;
 }
 
+// Bytes; a testee may have put any text of its own into it.
+constexpr std::size_t most_of_a_summary = 2000;
+
 void conclude(Verdict& verdict, const Outcome& outcome) {
   verdict.counts = outcome.counts;
   verdict.max_ulp = outcome.max_ulp;
+  verdict.max_noise = outcome.max_noise;
+  verdict.noise_due = outcome.noise_due;
   if (outcome.findings.empty()) {
     verdict.kind = VerdictKind::pass;
     verdict.code = "pass";
@@ -55,7 +61,7 @@ void conclude(Verdict& verdict, const Outcome& outcome) {
   const Finding& finding = decisive(outcome.findings);
   verdict.kind = finding.kind;
   verdict.code = finding.code;
-  verdict.summary = finding.summary;
+  verdict.summary = shortened(finding.summary, most_of_a_summary);
   verdict.divergence = finding.divergence;
 }
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 
+#include "harness/case/edition.hpp"
 #include "harness/case/filter.hpp"
 
 namespace fsdp_cts {
@@ -24,6 +26,22 @@ bool at_locus(const KnownDeviation& deviation, const Verdict& verdict) {
 
 bool as_announced(const KnownDeviation& deviation, const Verdict& verdict) {
   return verdict.kind == deviation.verdict && at_locus(deviation, verdict);
+}
+
+bool can_be_announced(VerdictKind kind) {
+  return kind == VerdictKind::fail || kind == VerdictKind::crash || kind == VerdictKind::hang ||
+         kind == VerdictKind::unresolved || kind == VerdictKind::unsupported;
+}
+
+// `days` after a date, both as YYYY-MM-DD.
+std::string date_after(const std::string& date, int days) {
+  using namespace std::chrono;
+  const year_month_day from{year{std::stoi(date.substr(0, 4))},
+                            month{static_cast<unsigned>(std::stoi(date.substr(5, 2)))},
+                            day{static_cast<unsigned>(std::stoi(date.substr(8, 2)))}};
+  const year_month_day to{sys_days{from} + std::chrono::days{days}};
+  return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(to.year()), static_cast<unsigned>(to.month()),
+                     static_cast<unsigned>(to.day()));
 }
 
 int matching(const KnownDeviation& deviation, const std::vector<Case>& suite) {
@@ -47,7 +65,8 @@ bool KnownDeviations::in_effect(const KnownDeviation& deviation, const Case& a_c
     const auto& [key, pattern] = condition;
     if (key == "world") return matches_glob(std::to_string(a_case.world), pattern);
     auto found = context_.find(key);
-    return found != context_.end() && matches_glob(found->second, pattern);
+    if (found == context_.end()) return false;
+    return key == "version" ? version_within(found->second, pattern) : matches_glob(found->second, pattern);
   });
 }
 
@@ -76,6 +95,7 @@ Verdict KnownDeviations::apply(const Case& a_case, const Verdict& verdict, std::
     }
     return result;
   }
+  if (can_be_announced(verdict.kind)) unannounced_.push_back({a_case.id, verdict});
   return verdict;
 }
 
@@ -142,8 +162,33 @@ std::vector<KnownDeviation> KnownDeviations::fixed(const std::vector<Case>& suit
   return result;
 }
 
-void KnownDeviations::rewrite(const std::vector<Case>& suite) const {
-  write_deviations(file_, fixed(suite));
+KnownDeviation KnownDeviations::announced(const Seen& seen) const {
+  KnownDeviation entry;
+  entry.id = seen.case_id;
+  entry.verdict = seen.verdict.kind;
+  if (entry.verdict != VerdictKind::unsupported) entry.locus = {{"code", seen.verdict.code}};
+  entry.reason =
+      "to be explained: " + (seen.verdict.summary.empty() ? seen.verdict.code : seen.verdict.summary);
+  entry.expires = date_after(today_, 90);
+  return entry;
+}
+
+std::string KnownDeviations::rewrite(const std::vector<Case>& suite) const {
+  std::vector<KnownDeviation> entries = fixed(suite);
+  const std::size_t kept = entries.size();
+  for (const Seen& seen : unannounced_) {
+    if (entries.size() - kept == most_additions) break;
+    entries.push_back(announced(seen));
+  }
+  const std::size_t added = entries.size() - kept;
+  write_deviations(file_, entries);
+  return fmt::format(
+      "{}: {} entries before, {} of them or in their place now, {} added{}", file_.string(), entries_.size(),
+      kept, added,
+      added < unannounced_.size()
+          ? fmt::format("; {} more deviate and were not added: choose a level that asks for what is offered",
+                        unannounced_.size() - added)
+          : "");
 }
 
 }  // namespace fsdp_cts

@@ -1,13 +1,7 @@
 // A vendor's list of known deviations (`run --expectations`): what is known to go wrong, why, and until when
 // that is acceptable. A list that hides anything else fails the run.
 //
-//   - id: F2MP/*/test_reduce_dtype*      glob over case ids; at most 20 cases of the suite
-//     verdict: fail                      fail | crash | hang | unresolved | unsupported
-//     locus: {code: value, parameter: "0.*"}   optional: globs over code and divergence; another locus is
-//     another bug when: {backend: nccl, world: 4}    optional: only with this testee, backend, device, world
-//     reason: reduces in the parameter's dtype
-//     url: https://…                     optional
-//     expires: 2027-03-31                the last day it holds
+// The form of the file stands in docs/expectations.md.
 #pragma once
 
 #include <filesystem>
@@ -36,6 +30,7 @@ struct KnownDeviation {
 };
 
 constexpr int most_cases_per_deviation = 20;
+constexpr std::size_t most_additions = 100;  // by one rewrite: a list of everything announces nothing
 
 class KnownDeviations {
  public:
@@ -43,6 +38,9 @@ class KnownDeviations {
   // DeviationFileError.
   KnownDeviations(const std::filesystem::path& file, std::map<std::string, std::string> context,
                   std::string today);
+
+  // What is learnt when the testee says hello, for `when`.
+  void know(const std::string& key, const std::string& value) { context_[key] = value; }
 
   // What the verdict becomes: xfail where it is as announced, xpass where it passed, itself otherwise. `note`
   // says why.
@@ -52,9 +50,11 @@ class KnownDeviations {
   // sentence each.
   std::vector<std::string> faults(const std::vector<Case>& suite) const;
 
-  // The list as it should be after what was applied: entries that no longer hold are gone, verdicts and loci
-  // are those seen, broad ones are split. Expired entries stay: only a person extends them.
-  void rewrite(const std::vector<Case>& suite) const;
+  // Writes the list as it should be after what was applied: entries that no longer hold are gone, verdicts
+  // and loci are those seen, broad ones are split, and what deviates unannounced is added for 90 days, with a
+  // reason for a person to fill in. Expired entries stay: only a person extends them. Returns a sentence
+  // about it.
+  std::string rewrite(const std::vector<Case>& suite) const;
 
  private:
   struct Seen {
@@ -64,16 +64,19 @@ class KnownDeviations {
   bool in_effect(const KnownDeviation& deviation, const Case& a_case) const;
   bool expired(const KnownDeviation& deviation) const { return deviation.expires < today_; }
   std::vector<KnownDeviation> fixed(const std::vector<Case>& suite) const;
+  KnownDeviation announced(const Seen& seen) const;
 
   std::filesystem::path file_;
   std::map<std::string, std::string> context_;
   std::string today_;
   std::vector<KnownDeviation> entries_;
   std::vector<std::vector<Seen>> seen_;  // per entry
+  std::vector<Seen> unannounced_;        // that could be
 };
 
 // Reading and writing the file (known_deviations_file.cpp).
 std::vector<KnownDeviation> read_deviations(const std::filesystem::path& file);
+std::vector<KnownDeviation> parse_deviations(const std::string& yaml, const std::string& name_for_errors);
 void write_deviations(const std::filesystem::path& file, const std::vector<KnownDeviation>& deviations);
 
 }  // namespace fsdp_cts

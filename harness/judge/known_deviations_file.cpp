@@ -2,10 +2,11 @@
 #include <yaml-cpp/yaml.h>
 
 #include <fstream>
-#include <regex>
 #include <set>
 
+#include "harness/case/edition.hpp"
 #include "harness/judge/known_deviations.hpp"
+#include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -29,15 +30,22 @@ class Reader {
     deviation.id = text(node, "id");
     deviation.reason = text(node, "reason");
     deviation.expires = text(node, "expires");
-    static const std::regex date(R"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))");
-    if (!std::regex_match(deviation.expires, date))
+    static const Pattern date(R"(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))");
+    if (!date.matches(deviation.expires))
       fail(node["expires"], fmt::format("'{}' is no date; expected YYYY-MM-DD", deviation.expires));
     if (node["url"]) deviation.url = text(node, "url");
     deviation.verdict = verdict(node);
     deviation.locus = globs(node, "locus",
                             {"code", "expectation", "clause", "step", "iteration", "label", "phase", "what",
                              "parameter", "rank"});
-    deviation.when = globs(node, "when", {"testee", "backend", "device", "world"});
+    deviation.when = globs(node, "when", {"testee", "backend", "device", "world", "version"});
+    if (const auto range = deviation.when.find("version"); range != deviation.when.end()) {
+      try {
+        version_within("", range->second);
+      } catch (const std::invalid_argument& error) {
+        fail(node["when"]["version"], error.what());
+      }
+    }
     return deviation;
   }
 
@@ -84,18 +92,24 @@ class Reader {
 }  // namespace
 
 std::vector<KnownDeviation> read_deviations(const std::filesystem::path& file) {
-  YAML::Node root;
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream) throw DeviationFileError(file.string() + ": cannot be read");
+  return parse_deviations(text, file.string());
+}
+
+std::vector<KnownDeviation> parse_deviations(const std::string& yaml, const std::string& name) {
   try {
-    root = YAML::LoadFile(file.string());
-  } catch (const YAML::Exception& error) {
-    throw DeviationFileError(fmt::format("{}:{}: {}", file.string(), error.mark.line + 1, error.msg));
+    const YAML::Node root = YAML::Load(yaml);
+    if (!root || root.IsNull()) return {};
+    if (!root.IsSequence()) throw DeviationFileError(name + ":1: the file is no list of entries");
+    const Reader reader(name);
+    std::vector<KnownDeviation> result;
+    for (const YAML::Node& node : root) result.push_back(reader.entry(node));
+    return result;
+  } catch (const YAML::Exception& error) {  // also of a key that is no text
+    throw DeviationFileError(fmt::format("{}:{}: {}", name, error.mark.line + 1, error.msg));
   }
-  if (!root || root.IsNull()) return {};
-  if (!root.IsSequence()) throw DeviationFileError(file.string() + ":1: the file is no list of entries");
-  const Reader reader(file.string());
-  std::vector<KnownDeviation> result;
-  for (const YAML::Node& node : root) result.push_back(reader.entry(node));
-  return result;
 }
 
 void write_deviations(const std::filesystem::path& file, const std::vector<KnownDeviation>& deviations) {

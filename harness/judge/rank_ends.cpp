@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <optional>
 #include <set>
 
 namespace fsdp_cts {
@@ -13,8 +15,18 @@ struct Meaning {
   const char* code;  // used where the runner gave no detail code
 };
 
-Meaning meaning(RankEnd end) {
-  switch (end) {
+// A testee that began to run and did not come as far as hello has itself to blame; one that could not be run,
+// or that the runner could not serve, has not.
+Meaning meaning_of_start(const std::string& detail_code) {
+  if (detail_code == "no_hello") return {VerdictKind::hang, "no_hello"};
+  for (const char* end : {"exit", "signal", "out_of_memory"}) {
+    if (detail_code == end) return {VerdictKind::crash, "start_failed"};
+  }
+  return {VerdictKind::setup_error, "not_started"};
+}
+
+Meaning meaning(const RankReport& rank) {
+  switch (rank.end) {
     case RankEnd::done:
       return {VerdictKind::pass, "done"};
     case RankEnd::error:
@@ -28,18 +40,34 @@ Meaning meaning(RankEnd end) {
     case RankEnd::protocol_error:
       return {VerdictKind::fail, "protocol_error"};
     case RankEnd::not_started:
-      return {VerdictKind::setup_error, "not_started"};
+      return meaning_of_start(rank.detail_code);
     case RankEnd::aborted:
       return {VerdictKind::fail, "aborted"};
   }
   return {VerdictKind::setup_error, "unknown_end"};
 }
 
+// A testee may say at the rendezvous that its own instruments see nothing: nothing would be learnt about the
+// implementation, so nothing is said about it (PROTOCOL.md §3).
+bool is_blind(const RankReport& rank) {
+  return rank.end == RankEnd::error && rank.last_step < 0 && rank.error.is_object() &&
+         rank.error.value("type", "") == "InstrumentBlind";
+}
+
+// The runner's sentence begins with the rank to blame.
+std::optional<int> rank_blamed(const CaseRun& run) {
+  int rank = -1;
+  if (std::sscanf(run.blame.c_str(), "rank %d ", &rank) != 1) return std::nullopt;
+  return rank;
+}
+
 Finding finding_for(const Case& a_case, const RankReport& rank, const CaseRun& run) {
-  const Meaning what = meaning(rank.end);
+  const Meaning what = is_blind(rank) ? Meaning{VerdictKind::setup_error, "instrument_blind"} : meaning(rank);
+  const bool began = rank.end == RankEnd::not_started && what.kind == VerdictKind::crash;
   const bool own_code =
-      rank.end != RankEnd::error && rank.end != RankEnd::unsupported && !rank.detail_code.empty();
+      rank.end != RankEnd::error && rank.end != RankEnd::unsupported && !began && !rank.detail_code.empty();
   Finding finding{what.kind, own_code ? rank.detail_code : what.code, ""};
+  if (began) finding.divergence["reason"] = rank.detail_code;
   std::string detail = rank.detail;
   Json& divergence = finding.divergence;
   if (rank.end == RankEnd::error && rank.error.is_object()) {
@@ -64,7 +92,7 @@ Finding finding_for(const Case& a_case, const RankReport& rank, const CaseRun& r
     const std::string where =
         rank.last_verb.empty() ? "" : fmt::format(" in {} (step {})", rank.last_verb, rank.last_step);
     finding.summary = fmt::format("rank {}{}: {}", rank.rank, where, detail);
-    if (!run.blame.empty() && (rank.end == RankEnd::crash || rank.end == RankEnd::hang))
+    if (!run.blame.empty() && (what.kind == VerdictKind::crash || what.kind == VerdictKind::hang))
       finding.summary = run.blame;
   }
   return finding;
@@ -86,8 +114,11 @@ bool check_rank_ends(const Case& a_case, const CaseRun& run, Outcome& outcome) {
   const bool other_cause = std::any_of(run.ranks.begin(), run.ranks.end(), [](const RankReport& rank) {
     return rank.end != RankEnd::done && rank.end != RankEnd::aborted;
   });
+  const std::optional<int> blamed = rank_blamed(run);
   for (const RankReport& rank : run.ranks) {
     if (rank.end == RankEnd::done || (rank.end == RankEnd::aborted && other_cause)) continue;
+    // Where the runner knows whose failure came first, that of the others is its consequence.
+    if (blamed && rank.rank != *blamed) continue;
     outcome.findings.push_back(finding_for(a_case, rank, run));
   }
   if (unsupported > 0 && unsupported < a_case.world &&

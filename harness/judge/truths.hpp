@@ -8,6 +8,7 @@
 
 #include "harness/judge/evidence.hpp"
 #include "harness/judge/finding.hpp"
+#include "harness/judge/noise.hpp"
 
 namespace fsdp_cts {
 
@@ -29,6 +30,7 @@ struct OwnedTruth {
 struct Truths {
   Truth reference;
   Truth golden;
+  const Noise* noise = nullptr;  // null: the reference was not asked for it
   const Truth& named(const std::string& name) const { return name == "golden" ? golden : reference; }
 };
 

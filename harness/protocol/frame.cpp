@@ -21,9 +21,18 @@ std::string excerpt(std::string_view body) {
   return body.size() > shown ? text + "…" : text;
 }
 
-// The library's parser needs no stack for depth, but every level costs memory and printing the value
-// recurses.
-bool too_deep(std::string_view body) {
+void check_length(std::size_t length) {
+  if (length > max_frame_bytes) {
+    throw FrameError("oversize_frame", "a frame announces " + std::to_string(length) + " bytes; at most " +
+                                           std::to_string(max_frame_bytes) +
+                                           " are allowed. Tensors travel in files, not in frames");
+  }
+  if (length == 0) throw FrameError("empty_frame", "a frame announces 0 bytes; one JSON object was expected");
+}
+
+}  // namespace
+
+bool nested_too_deeply(std::string_view body) {
   int depth = 0;
   bool in_string = false;
   for (std::size_t i = 0; i < body.size(); ++i) {
@@ -42,17 +51,6 @@ bool too_deep(std::string_view body) {
   return false;
 }
 
-void check_length(std::size_t length) {
-  if (length > max_frame_bytes) {
-    throw FrameError("oversize_frame", "a frame announces " + std::to_string(length) + " bytes; at most " +
-                                           std::to_string(max_frame_bytes) +
-                                           " are allowed. Tensors travel in files, not in frames");
-  }
-  if (length == 0) throw FrameError("empty_frame", "a frame announces 0 bytes; one JSON object was expected");
-}
-
-}  // namespace
-
 std::string encode_frame(const Json& message) {
   std::string body;
   try {
@@ -68,14 +66,14 @@ std::string encode_frame(const Json& message) {
 }
 
 Json parse_frame(std::string_view body) {
-  if (too_deep(body)) {
+  if (nested_too_deeply(body)) {
     throw FrameError("too_deep", "JSON nested deeper than " + std::to_string(max_json_depth) +
                                      " levels: " + excerpt(body));
   }
   Json message;
   try {
     message = Json::parse(body);
-  } catch (const Json::parse_error& e) {
+  } catch (const Json::exception& e) {  // numbers out of range are none of the parser's own errors
     throw FrameError("malformed_json", "a frame of " + std::to_string(body.size()) + " bytes is not JSON (" +
                                            e.what() + "); it begins with: " + excerpt(body));
   }

@@ -31,6 +31,9 @@ class FrameError : public std::runtime_error {
 // string in it is not UTF-8.
 std::string encode_frame(const Json& message);
 
+// Deeper than max_json_depth. The library parses JSON of any depth; copying and printing it recurses.
+bool nested_too_deeply(std::string_view json);
+
 // The JSON of one frame, checked: an object with a string "type". Throws FrameError.
 Json parse_frame(std::string_view body);
 

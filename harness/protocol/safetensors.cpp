@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <system_error>
 
 #include "harness/protocol/safetensors_header.hpp"
@@ -19,15 +20,6 @@ constexpr std::size_t first_read = 64 * 1024;
 constexpr std::uint64_t file_limit = std::uint64_t{4} << 30;
 
 struct OpenFile {
-  explicit OpenFile(const std::filesystem::path& path)
-      // Not blocking: the path may name a pipe that nobody writes.
-      : name(path.string()), descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (descriptor < 0) throw std::system_error(errno, std::generic_category(), name);
-  }
-  ~OpenFile() { ::close(descriptor); }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-
   std::uint64_t size() const {
     struct stat facts {};
     if (::fstat(descriptor, &facts) != 0) throw std::system_error(errno, std::generic_category(), name);
@@ -60,7 +52,16 @@ struct OpenFile {
 }  // namespace
 
 TensorMap read_safetensors(const std::filesystem::path& path) {
-  const OpenFile file(path);
+  // Not blocking: the path may name a pipe that nobody writes.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) throw std::system_error(errno, std::generic_category(), path.string());
+  const auto close = [](const int* each) { ::close(*each); };
+  const std::unique_ptr<const int, decltype(close)> owner(&descriptor, close);
+  return read_safetensors(descriptor, path.string());
+}
+
+TensorMap read_safetensors(int descriptor, const std::string& name_for_errors) {
+  const OpenFile file{name_for_errors, descriptor};
   const std::uint64_t size = file.size();
   std::string start(std::min<std::uint64_t>(size, first_read), '\0');
   file.read(start.data(), start.size(), 0);

@@ -22,6 +22,8 @@ class SafetensorsError : public std::runtime_error {
 
 // Throws SafetensorsError for a file that lies or is cut, std::system_error for one that cannot be read.
 TensorMap read_safetensors(const std::filesystem::path& file);
+// The same from a file that is open already; it stays open.
+TensorMap read_safetensors(int descriptor, const std::string& name_for_errors);
 TensorMap parse_safetensors(std::string_view bytes, const std::string& name_for_errors);
 
 // Deterministic bytes for equal content (keys sorted). Written beside and renamed: a reader never sees half a

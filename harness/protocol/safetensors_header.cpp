@@ -8,6 +8,7 @@
 #include <set>
 
 #include "harness/protocol/safetensors.hpp"
+#include "harness/protocol/utf8.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -185,28 +186,6 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   unsigned fields_seen_ = 0;
   int offsets_read_ = 0;
 };
-
-bool is_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const int more = lead < 0x80                   ? 0
-                     : lead >= 0xC2 && lead < 0xE0 ? 1
-                     : (lead & 0xF0) == 0xE0       ? 2
-                     : lead >= 0xF0 && lead < 0xF5 ? 3
-                                                   : -1;
-    if (more < 0 || i + static_cast<std::size_t>(more) >= text.size()) return false;
-    for (int k = 1; k <= more; ++k) {
-      const auto next = static_cast<unsigned char>(text[i + static_cast<std::size_t>(k)]);
-      if ((next & 0xC0) != 0x80) return false;
-      // Overlong forms, surrogates and code points beyond U+10FFFF show in the second byte.
-      if (k == 1 && ((lead == 0xE0 && next < 0xA0) || (lead == 0xED && next > 0x9F) ||
-                     (lead == 0xF0 && next < 0x90) || (lead == 0xF4 && next > 0x8F)))
-        return false;
-    }
-    i += static_cast<std::size_t>(more) + 1;
-  }
-  return true;
-}
 
 std::uint64_t claimed_size(const TensorClaim& claim, const std::string& file) {
   std::uint64_t size = dtype_size(claim.dtype);

@@ -4,6 +4,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "harness/protocol/utf8.hpp"
+
 namespace fsdp_cts {
 namespace {
 
@@ -11,12 +13,12 @@ using Json = Schema::Json;
 using Violation = std::optional<SchemaViolation>;
 
 const std::set<std::string> annotations = {"$schema", "title", "description", "$defs"};
-const std::set<std::string> literals = {"type",     "const",    "enum",    "minimum",
-                                        "required", "minItems", "maxItems"};
+const std::set<std::string> literals = {"type",     "const",    "enum",     "minimum",
+                                        "required", "minItems", "maxItems", "maxLength"};
 
 std::string shown(const Json& value) {
   const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return text.size() <= 80 ? text : text.substr(0, 77) + "…";
+  return shortened(text, 80);
 }
 
 bool has_type(const Json& value, const std::string& type) {
@@ -50,6 +52,11 @@ std::string joined(const Json& values) {
   return text;
 }
 
+std::size_t characters(const std::string& utf8) {
+  return static_cast<std::size_t>(
+      std::count_if(utf8.begin(), utf8.end(), [](unsigned char byte) { return (byte & 0xc0) != 0x80; }));
+}
+
 Violation visit_value(const Json& schema, const Json& value, const std::string& where) {
   if (const auto type = schema.find("type"); type != schema.end() && !has_type(value, *type)) {
     return found(value, where,
@@ -64,6 +71,12 @@ Violation visit_value(const Json& schema, const Json& value, const std::string& 
   }
   if (const auto minimum = schema.find("minimum"); minimum != schema.end() && value < *minimum) {
     return found(value, where, "at least " + shown(*minimum));
+  }
+  if (const auto most = schema.find("maxLength"); most != schema.end() && value.is_string()) {
+    const std::size_t length = characters(value.get_ref<const std::string&>());
+    if (length > most->get<std::size_t>())
+      return SchemaViolation{where, std::to_string(length) + " characters beginning with " + shown(value),
+                             "at most " + shown(*most) + " characters"};
   }
   return std::nullopt;
 }
@@ -83,6 +96,14 @@ Schema::Schema(Json document) : document_(std::move(document)) {
 }
 
 void Schema::load(const Json& schema, const std::string& where) {
+  for (const char* alone : {"$ref", "oneOf"}) {
+    if (!schema.contains(alone)) continue;
+    for (const auto& [keyword, body] : schema.items()) {
+      if (keyword != alone && !annotations.contains(keyword))
+        throw std::invalid_argument(where + "/" + keyword + ": not evaluated beside " + alone +
+                                    "; a schema must not rely on it");
+    }
+  }
   for (const auto& [keyword, body] : schema.items()) {
     const std::string here = where + "/" + keyword;
     if (keyword == "$defs" || keyword == "properties") {
@@ -95,7 +116,7 @@ void Schema::load(const Json& schema, const std::string& where) {
       definition(body.get<std::string>());
     } else if (keyword == "pattern") {
       const auto text = body.get<std::string>();
-      patterns_.emplace(text, std::regex(text, std::regex::ECMAScript | std::regex::optimize));
+      patterns_.emplace(text, Pattern(text));
     } else if (!annotations.contains(keyword) && !literals.contains(keyword)) {
       throw std::invalid_argument(
           here + ": this keyword of JSON Schema is not evaluated here; a schema must not rely on it");
@@ -127,7 +148,7 @@ Violation Schema::visit(const Json& schema, const Json& value, const std::string
   if (Violation violation = visit_value(schema, value, where)) return violation;
   if (const auto pattern = schema.find("pattern"); pattern != schema.end()) {
     const auto& text = pattern->get_ref<const std::string&>();
-    if (!std::regex_match(value.get_ref<const std::string&>(), patterns_.at(text))) {
+    if (!patterns_.at(text).matches(value.get_ref<const std::string&>())) {
       return found(value, where, "a string like " + text);
     }
   }

@@ -1,14 +1,15 @@
 // Checks a JSON value against a JSON Schema (draft 2020-12), as far as our own schema files use it: $ref into
-// $defs, oneOf, type, const, enum, minimum, pattern, required, properties, additionalProperties (a schema),
-// items, prefixItems, minItems, maxItems. A schema with any other keyword is refused when it is loaded:
-// nothing may look checked that is not.
+// $defs, oneOf, type, const, enum, minimum, maxLength, pattern, required, properties, additionalProperties (a
+// schema), items, prefixItems, minItems, maxItems. A schema with any other keyword, or with one beside a $ref
+// or oneOf, which are evaluated alone, is refused when it is loaded: nothing may look checked that is not.
 #pragma once
 
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <regex>
 #include <string>
+
+#include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts {
 
@@ -43,7 +44,7 @@ class Schema {
                                                     const std::string& where) const;
 
   Json document_;
-  std::map<std::string, std::regex> patterns_;
+  std::map<std::string, Pattern> patterns_;
 };
 
 }  // namespace fsdp_cts

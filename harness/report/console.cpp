@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ostream.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
+
+#include "harness/protocol/utf8.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -45,24 +49,121 @@ void print_divergence(std::ostream& out, const Json& divergence) {
   }
 }
 
+// What the culprit itself said: the end of its output or traceback, the beginning of its stacks.
+void print_lines(std::ostream& out, const char* title, const std::string& text, bool from_end) {
+  constexpr std::size_t most_lines = 10, most_width = 160;
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(shortened(line, most_width));
+  }
+  if (lines.empty()) return;
+  const std::size_t shown = std::min(lines.size(), most_lines);
+  const std::size_t first = from_end ? lines.size() - shown : 0;
+  fmt::print(out, "     {}{}\n", title,
+             shown == lines.size()
+                 ? ""
+                 : fmt::format(" ({} {} of {} lines)", from_end ? "last" : "first", shown, lines.size()));
+  for (std::size_t i = first; i < first + shown; ++i) fmt::print(out, "       | {}\n", lines[i]);
+}
+
+void print_evidence(std::ostream& out, const Json& record) {
+  const Json& divergence = record.at("divergence");
+  const auto text = [](const Json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  if (divergence.is_object()) {
+    const Json error = divergence.value("error", Json::object());
+    print_lines(out, "traceback", error.is_object() ? text(error, "traceback") : "", true);
+    print_lines(out, "output of the rank", text(divergence, "output"), true);
+    print_lines(out, "stacks of the rank", text(divergence, "stacks"), false);
+  }
+  if (record.contains("bundle")) fmt::print(out, "     bundle: {}\n", record.at("bundle").get<std::string>());
+}
+
 void print_failure(std::ostream& out, const Json& record) {
   fmt::print(out, "\n{} {}\n     {}: {}\n", upper(record.at("verdict").get<std::string>()),
              record.at("id").get<std::string>(), record.at("code").get<std::string>(),
              record.at("summary").get<std::string>());
   print_divergence(out, record.at("divergence"));
+  print_evidence(out, record);
   fmt::print(out, "     again: {}\n", record.at("repeat").get<std::string>());
 }
 
-// Skips and unsupported cases by reason: a reader must see why something did not run, not 300 lines of it.
+// Skips by reason, what is unsupported by scenario and reason: a reader must see why something was not
+// judged, not 300 lines of it.
 void print_left_out(std::ostream& out, const std::vector<Json>& records) {
-  std::map<std::pair<std::string, std::string>, int> reasons;
+  std::map<std::string, int> skipped;
+  std::map<std::pair<std::string, std::string>, int> unsupported;
   for (const Json& record : records) {
-    const std::string verdict = record.at("verdict").get<std::string>();
-    if (verdict == "skipped" || verdict == "unsupported")
-      ++reasons[{verdict, record.at("summary").get<std::string>()}];
+    const std::string summary = record.at("summary").get<std::string>();
+    if (record.at("verdict") == "skipped") ++skipped[summary];
+    if (is_unsupported(record)) ++unsupported[{record.at("scenario").get<std::string>(), summary}];
   }
-  for (const auto& [reason, count] : reasons)
-    fmt::print(out, "  {:>4} {}: {}\n", count, reason.first, reason.second);
+  for (const auto& [reason, count] : skipped) fmt::print(out, "  {:>4} skipped: {}\n", count, reason);
+  for (const auto& [what, count] : unsupported)
+    fmt::print(out, "  {:>4} unsupported: {}: {}\n", count, what.first, what.second);
+  if (!unsupported.empty())
+    fmt::print(
+        out,
+        "  What is unsupported is not as expected. Announce it (--expectations FILE), or choose a level "
+        "that does not\n  ask for it (--level fully_shard, fsdp, composable, wrap).\n");
+}
+
+// 61.3 %
+std::string share(long part, long whole) {
+  return whole == 0 ? "none"
+                    : fmt::format("{:.1f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+void print_compared(std::ostream& out, const Json& sums) {
+  const Json& distinct = sums.at("distinct");
+  const auto number = [](const Json& counts, const char* key) { return counts.at(key).get<long>(); };
+  fmt::print(out, "  compared {} elements in {} tensors, {} of them bit for bit\n",
+             grouped(number(sums, "elements")), grouped(number(sums, "tensors")),
+             grouped(number(sums, "exact_elements")));
+  fmt::print(
+      out,
+      "  the {} cases judged are {} distinct programs; over these, {} elements, {} of them bit for bit\n",
+      grouped(number(sums, "cases")), grouped(number(distinct, "cases")),
+      grouped(number(distinct, "elements")), grouped(number(distinct, "exact_elements")));
+  fmt::print(out, "  exact lane: {} of the cases with numbers, {} of the distinct programs\n",
+             share(number(sums, "exact_cases"), number(sums, "numeric_cases")),
+             share(number(distinct, "exact_cases"), number(distinct, "numeric_cases")));
+  const Json& truths = sums.at("truths");
+  fmt::print(
+      out, "  comparisons with the reference {}, with the recording {}{}\n",
+      grouped(number(truths, "reference")), grouped(number(truths, "golden")),
+      number(truths, "golden_left_out") == 0
+          ? ""
+          : fmt::format(", from which the recording was left out {} (made in another order of reductions)",
+                        grouped(number(truths, "golden_left_out"))));
+  fmt::print(out,
+             "  {} collectives on every rank, {} of them witnessed by the transport, the others as reported "
+             "by the testee\n",
+             grouped(number(sums, "collectives")), grouped(number(sums, "witnessed")));
+}
+
+// Who is judged and by which recordings: "testee pytorch 2.15.0, recordings of pytorch 2.11.0, edition 2.15".
+void print_versions(std::ostream& out, const Json& header) {
+  const Json hello = header.at("testee").value("hello", Json());
+  std::string line;
+  if (hello.is_object() && hello.contains("implementation")) {
+    const Json& implementation = hello["implementation"];
+    line = fmt::format("testee {} {} ({} on {})", implementation.value("name", ""),
+                       implementation.value("version", ""), hello.value("backend", "?"),
+                       hello.value("device", "?"));
+  }
+  const Json recordings = header.value("recordings", Json());
+  if (recordings.is_object() && !recordings.at("makers").empty())
+    line += fmt::format("{}recordings of {}", line.empty() ? "" : ", ",
+                        fmt::join(recordings["makers"].get<std::vector<std::string>>(), " and "));
+  if (header.contains("edition"))
+    line += fmt::format("{}edition {}", line.empty() ? "" : ", ", header["edition"].get<std::string>());
+  if (!line.empty()) fmt::print(out, "  {}\n", line);
+  for (const Json& note : header.value("notes", Json::array()))
+    fmt::print(out, "  note: {}\n", note.get<std::string>());
 }
 
 constexpr std::size_t most_failures_told = 20;
@@ -74,17 +175,21 @@ bool needs_attention(const Json& record) {
     case VerdictKind::pass:
     case VerdictKind::xfail:
     case VerdictKind::skipped:
-    case VerdictKind::unsupported:
       return false;
     default:
       return true;
   }
 }
 
+bool is_unsupported(const Json& record) {
+  return record.at("verdict") == verdict_name(VerdictKind::unsupported);
+}
+
 void print_summary(std::ostream& out, const Report& report) {
   std::vector<const Json*> failures;
   for (const Json& record : report.cases) {
-    if (needs_attention(record)) failures.push_back(&record);
+    // Unsupported cases can be thousands of one kind; they are listed by scenario below.
+    if (needs_attention(record) && !is_unsupported(record)) failures.push_back(&record);
   }
   for (std::size_t i = 0; i < std::min(failures.size(), most_failures_told); ++i)
     print_failure(out, *failures[i]);
@@ -110,10 +215,17 @@ void print_summary(std::ostream& out, const Report& report) {
              testee.at("name").get<std::string>(), counts_text(report.footer.at("verdicts")),
              duration(report.footer.at("seconds").get<double>()));
   print_left_out(out, report.cases);
-  fmt::print(out,
-             "  compared {} elements in {} tensors, {} of them bit for bit; {} collectives on every rank\n",
-             grouped(sums["elements"]), grouped(sums["tensors"]), grouped(sums["exact_elements"]),
-             grouped(sums["collectives"]));
+  // Where upstream's tolerance alone would have said otherwise.
+  const auto noise_allowed = [](const Json& record) { return record.value("max_noise", 0.0) > 0; };
+  if (const auto count = std::count_if(report.cases.begin(), report.cases.end(), noise_allowed)) {
+    double largest = 0;
+    for (const Json& record : report.cases) largest = std::max(largest, record.value("max_noise", 0.0));
+    fmt::print(
+        out,
+        "  {} beyond upstream's tolerance and within the noise of rounding, at most {:.2g} of 16 noises\n",
+        count == 1 ? "1 case" : fmt::format("{} cases", count), largest);
+  }
+  print_compared(out, sums);
 }
 
 void ConsoleReporter::begin(const Json& header) {
@@ -121,8 +233,10 @@ void ConsoleReporter::begin(const Json& header) {
   total_ = header.at("cases").get<std::size_t>();
   for (const auto& [scenario, count] : header.at("selection").at("scenarios").items())
     expected_[scenario] = count.get<int>();
+  const Json& testee = header.at("testee");
   fmt::print(out_, "fsdp-cts {}: {} cases of {} scenarios on {}\n", header.at("suite").get<std::string>(),
-             total_, expected_.size(), header.at("testee").at("name").get<std::string>());
+             total_, expected_.size(), testee.at("name").get<std::string>());
+  print_versions(out_, header);
   out_.flush();
 }
 

@@ -36,7 +36,9 @@ class ConsoleReporter : public Reporter {
 // The summary alone, also for `fsdp-cts report FILE`.
 void print_summary(std::ostream& out, const Report& report);
 
-// True for verdicts a person has to look at: neither passed nor as expected nor left out.
+// True for verdicts a person has to look at: neither passed nor as announced nor skipped.
 bool needs_attention(const Json& record);
+// The testee does not offer this and nobody announced it.
+bool is_unsupported(const Json& record);
 
 }  // namespace fsdp_cts

@@ -80,6 +80,19 @@ std::string in_words(const Json& record, const std::map<std::string, std::string
                      text_of(record.at("id")), escaped(found->second));
 }
 
+// Which truths judged; a report of an earlier version does not say.
+std::string judged_by(const Json& truths) {
+  if (truths.empty()) return "";
+  const long left_out = truths.value("golden_left_out", 0L);
+  return paragraph(
+      "judged by:",
+      fmt::format("the reference in {} comparisons, the recording in {}{}", truths.value("reference", 0L),
+                  truths.value("golden", 0L),
+                  left_out
+                      ? fmt::format("; left out of {}, being made in another order of reductions", left_out)
+                      : ""));
+}
+
 std::string case_body(const Json& record) {
   std::string body;
   if (!record.at("summary").get<std::string>().empty())
@@ -92,12 +105,18 @@ std::string case_body(const Json& record) {
   if (record.contains("note")) body += paragraph("expectation file:", text_of(record["note"]));
   const Json& counts = record.at("counts");
   body += paragraph("compared:",
-                    fmt::format("{} elements in {} tensors, {} of them bit for bit; {} collectives; "
-                                "largest difference {:.3g} ULP; lane {}",
+                    fmt::format("{} elements in {} tensors, {} of them bit for bit; {} collectives ({}); "
+                                "largest difference {:.3g} ULP{}; lane {}",
                                 counts.at("elements").dump(), counts.at("tensors").dump(),
                                 counts.at("exact_elements").dump(), counts.at("collectives").dump(),
+                                counts.value("witnessed", 0L) > 0 ? "witnessed by the transport"
+                                                                  : "as reported by the testee",
                                 record.at("max_ulp").is_number() ? record["max_ulp"].get<double>() : 0.0,
+                                record.value("max_noise", 0.0) > 0
+                                    ? fmt::format(" ({:.2g} noises)", record["max_noise"].get<double>())
+                                    : "",
                                 text_of(record.at("lane"))));
+  body += judged_by(counts.value("truths", Json::object()));
   return body + fmt::format("<pre>{}</pre>\n", text_of(record.at("repeat")));
 }
 
@@ -120,8 +139,7 @@ std::string verdict_sentence(const Report& report) {
     return fmt::format("<span class=bad>{} of {} cases are not as expected.</span>", bad,
                        report.cases.size());
   if (passed == 0)
-    return "<span class=mid>Nothing was judged: every case was skipped, unsupported or a known "
-           "failure.</span>";
+    return "<span class=mid>Nothing was judged: every case was skipped or a known deviation.</span>";
   const auto left_out = static_cast<long>(report.cases.size()) - passed;
   return fmt::format(
       "<span class=good>All {} judged cases passed.</span>{}", passed,
@@ -139,6 +157,8 @@ std::string summary_html(const Report& report) {
   html += card(fmt::format("{:.1f} s", report.footer.at("seconds").get<double>()), "in all");
   html += card(sums.at("elements").dump(), "elements compared");
   html += card(sums.at("exact_elements").dump(), "bit for bit");
+  html += card(sums.at("distinct").at("cases").dump(), "distinct programs");
+  html += card(sums.at("distinct").at("elements").dump(), "elements over these");
   html += "</div>\n";
   return html;
 }
@@ -146,7 +166,8 @@ std::string summary_html(const Report& report) {
 std::string failures_html(const Report& report, const std::map<std::string, std::string>& explanations) {
   std::string html;
   for (const Json& record : report.cases) {
-    if (needs_attention(record))
+    // What is unsupported can be thousands of cases for one reason; they stand with their scenarios.
+    if (needs_attention(record) && !is_unsupported(record))
       html += case_html(record, case_body(record) + scenario_body(record) + in_words(record, explanations),
                         false);
   }
@@ -202,7 +223,9 @@ void write_html(const Report& report, const std::map<std::string, std::string>& 
       << text_of(report.header.at("testee").at("name")) << "</title><style>" << html_style
       << "</style></head><body>\n"
       << summary_html(report) << failures_html(report, explanations) << cases_html(report, explanations)
-      << html_levels_of_honesty << "<h2>Testee, machine, selection</h2>\n"
+      << html_levels_of_honesty
+      << paragraph("as reported by the testee:", escaped(std::string(self_reported)))
+      << "<h2>Testee, machine, selection</h2>\n"
       << table(report.header.at("testee")) << table(report.header.at("machine"))
       << table(report.header.at("selection")) << "<script>" << html_script << "</script></body></html>\n";
   out.close();

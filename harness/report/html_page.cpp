@@ -54,8 +54,11 @@ const std::string_view html_levels_of_honesty = R"html(
 <tr><th>what ran</th><th>proves</th><th>does not prove</th></tr>
 <tr><td>exact lane</td><td>values bit for bit, in any order of summation: the data are dyadic and a float64 run of the reference shows that nothing was rounded</td><td>rounding on ordinary data</td></tr>
 <tr><td>tolerance lane</td><td>ordinary data agree with both truths within upstream's tolerances; the largest distance in ULP stands with each case</td><td>the order of summation of other backends</td></tr>
-<tr><td>layouts, dtypes, traces</td><td>what is sharded, gathered and reduced, in which dtype, how often, in which order on all ranks</td><td>overlap in time</td></tr>
-<tr><td>skipped and unsupported</td><td>nothing</td><td>anything: they are counted above and are never passes</td></tr>
+<tr><td>layouts, dtypes</td><td>what is sharded and where, in which dtype, computed from what the ranks handed over</td><td>what happens between two observations</td></tr>
+<tr><td>traces of collectives</td><td>that all ranks report the same collectives, as many, in the dtype and order that the rules ask for</td><td>that they took place as reported; overlap in time</td></tr>
+<tr><td>units, counters, training state, warnings</td><td>that the testee reports them as the rules ask</td><td>that they are as reported</td></tr>
+<tr><td>skipped</td><td>nothing</td><td>anything: counted above and never a pass</td></tr>
+<tr><td>unsupported</td><td>nothing</td><td>anything: a run with unsupported cases that nobody announced is not as expected</td></tr>
 </table>
 )html";
 

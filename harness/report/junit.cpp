@@ -22,8 +22,8 @@ Kind kind_of(const std::string& verdict) {
     case VerdictKind::xfail:
       return Kind::passed;
     case VerdictKind::skipped:
-    case VerdictKind::unsupported:
       return Kind::skipped;
+    case VerdictKind::unsupported:
     case VerdictKind::fail:
     case VerdictKind::xpass:
     case VerdictKind::flaky:

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <system_error>
 
+#include "harness/protocol/frame.hpp"
+
 namespace fsdp_cts {
 
 NdjsonReporter::NdjsonReporter(std::filesystem::path file)
@@ -46,6 +48,9 @@ void NdjsonReporter::finish(const Json& footer) {
 namespace {
 
 Json parsed(const std::string& text, int number) {
+  if (nested_too_deeply(text))
+    throw ReportError("not_json",
+                      fmt::format("line {} is nested more than {} levels deep", number, max_json_depth));
   Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("type"))
     throw ReportError("not_json", fmt::format("line {} is not a line of a report", number));
@@ -67,6 +72,12 @@ void check_counts(const Report& report) {
   if (nlohmann::json(count_verdicts(report.cases)) != nlohmann::json(report.footer.at("verdicts"))) {
     throw ReportError("verdict_counts", "the footer's counts are not those of the lines");
   }
+  const int due =
+      report.footer.value("faults", Json::array()).empty() ? exit_code(report.footer.at("verdicts")) : 1;
+  if (report.footer.at("exit_code") != due)
+    throw ReportError("exit_code",
+                      fmt::format("the footer's exit code is {}, its verdicts and faults give {}",
+                                  report.footer.at("exit_code").dump(), due));
 }
 
 }  // namespace
@@ -76,8 +87,10 @@ Report read_report(const std::filesystem::path& file) {
   std::ostringstream all;
   all << stream.rdbuf();
   if (!stream) throw ReportError("unreadable", "cannot read " + file.string());
-  const std::string bytes = std::move(all).str();
+  return parse_report(std::move(all).str());
+}
 
+Report parse_report(const std::string& bytes) {
   Report report;
   Sha256 hash;
   int number = 0;

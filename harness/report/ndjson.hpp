@@ -36,5 +36,6 @@ class ReportError : public std::runtime_error {
 
 // Reads and verifies: complete, untampered, counts that agree with the lines. Throws ReportError.
 Report read_report(const std::filesystem::path& file);
+Report parse_report(const std::string& bytes);
 
 }  // namespace fsdp_cts

@@ -64,7 +64,7 @@ std::string what_happened(const RankSituation& rank) {
 std::string activity_text(const RankSituation& rank) {
   switch (rank.activity) {
     case Activity::in_collective:
-      return ", waiting in a collective";
+      return ", waiting in " + (rank.collective.empty() ? "a collective" : rank.collective);
     case Activity::busy:
       return ", computing";
     case Activity::asleep:

@@ -15,6 +15,7 @@ struct RankSituation {
   std::string
       last_collective;  // "reduce_scatter of 64 float32 (unit \"0\")", from the last trace; empty: none seen
   Activity activity = Activity::unknown;  // from the stacks of a hung rank
+  std::string collective;                 // that it waits in, from the stacks; empty: they do not tell
   double silent_seconds = 0;              // since its last sign of progress
   std::optional<double> failed_at;        // seconds since the case began; unset: it did not fail by itself
 };

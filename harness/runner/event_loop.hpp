@@ -12,6 +12,10 @@ namespace fsdp_cts {
 
 using Clock = std::chrono::steady_clock;
 
+inline Clock::duration clock_duration(std::chrono::duration<double> duration) {
+  return std::chrono::duration_cast<Clock::duration>(duration);
+}
+
 class EventLoop {
  public:
   using Handler = std::function<void()>;

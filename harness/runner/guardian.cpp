@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,12 +24,12 @@ struct Record {
   pid_t process_group;
 };
 
-void write_record(int pipe, char what, pid_t process_group) noexcept {
+// A socket, because writing to a pipe whose reader has died would end this process (SIGPIPE).
+void send_record(int socket, char what, pid_t process_group) noexcept {
   Record record{};
   record.what = what;
   record.process_group = process_group;
-  // Records are smaller than PIPE_BUF: written whole or not at all.
-  while (::write(pipe, &record, sizeof(record)) < 0 && errno == EINTR) {
+  while (::send(socket, &record, sizeof(record), MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
 
@@ -53,11 +54,11 @@ std::set<pid_t> marked_processes(const std::string& mark) {
   return found;
 }
 
-[[noreturn]] void guard(int pipe, const std::filesystem::path& folder, const std::string& mark) {
+[[noreturn]] void guard(int socket, const std::filesystem::path& folder, const std::string& mark) {
   std::set<pid_t> groups;
   for (;;) {
     Record record{};
-    const ssize_t n = ::read(pipe, &record, sizeof(record));
+    const ssize_t n = ::read(socket, &record, sizeof(record));
     if (n < 0 && errno == EINTR) continue;
     if (n != sizeof(record)) break;
     if (record.what == '+') groups.insert(record.process_group);
@@ -67,7 +68,7 @@ std::set<pid_t> marked_processes(const std::string& mark) {
   // After a runner that ended in order nobody is left and the folder is gone.
   std::error_code ignored;
   if (std::filesystem::exists(folder, ignored)) {
-    kill_marked_processes(mark);
+    MarkedProcesses(mark).end();
     std::filesystem::remove_all(folder, ignored);
   }
   ::_exit(0);
@@ -75,26 +76,26 @@ std::set<pid_t> marked_processes(const std::string& mark) {
 
 }  // namespace
 
-int kill_marked_processes(const std::string& mark) {
-  std::set<pid_t> all;
-  // A process may fork while it is being looked for: look until nobody is found. One that hangs in the kernel
-  // is given up.
-  for (int attempt = 0; attempt < 500; ++attempt) {
-    const std::set<pid_t> found = marked_processes(mark);
-    if (found.empty()) break;
-    for (const pid_t pid : found) ::kill(pid, SIGKILL);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    for (const pid_t pid : found)
-      ::waitpid(pid, nullptr, WNOHANG);  // reaps orphans that were handed to this process
-    all.insert(found.begin(), found.end());
+bool MarkedProcesses::gone() {
+  for (const pid_t pid : marked_processes(mark_)) {
+    ::kill(pid, SIGKILL);
+    dying_.insert(pid);
   }
-  return static_cast<int>(all.size());
+  // Orphans were handed to this process; others are gone when their own parent has reaped them.
+  std::erase_if(dying_,
+                [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) == pid || ::kill(pid, 0) != 0; });
+  return dying_.empty();
+}
+
+void MarkedProcesses::end() {
+  for (int attempt = 0; attempt < 500 && !gone(); ++attempt)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 Guardian::Guardian(const std::filesystem::path& folder, const std::string& mark) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0)
-    throw std::system_error(errno, std::generic_category(), "pipe of the guardian");
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    throw std::system_error(errno, std::generic_category(), "socket of the guardian");
   process_ = ::fork();
   if (process_ < 0) throw std::system_error(errno, std::generic_category(), "fork of the guardian");
   if (process_ == 0) {
@@ -104,25 +105,25 @@ Guardian::Guardian(const std::filesystem::path& folder, const std::string& mark)
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
     ::prctl(PR_SET_NAME, "cts-guardian");
     // Nothing of the runner's stays open here: whoever reads its output must see the end of it.
-    const int pipe = ::dup2(ends[0], 0);
+    const int socket = ::dup2(ends[0], 0);
     ::close_range(1, ~0U, 0);
-    guard(pipe, folder, mark);
+    guard(socket, folder, mark);
   }
   ::close(ends[0]);
-  pipe_ = ends[1];
+  socket_ = ends[1];
 }
 
 Guardian::~Guardian() {
-  ::close(pipe_);
+  ::close(socket_);
   ::waitpid(process_, nullptr, 0);
 }
 
 void Guardian::announce(pid_t process_group) const noexcept {
-  write_record(pipe_, '+', process_group);
+  send_record(socket_, '+', process_group);
 }
 
 void Guardian::forget(pid_t process_group) const noexcept {
-  write_record(pipe_, '-', process_group);
+  send_record(socket_, '-', process_group);
 }
 
 }  // namespace fsdp_cts

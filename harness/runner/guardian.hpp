@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <set>
 #include <string>
 
 namespace fsdp_cts {
@@ -20,18 +21,31 @@ class Guardian {
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 
-  // Async-signal-safe. A child announces its own group between fork and exec, so that none is ever unknown.
+  // Async-signal-safe; a guardian that has died itself is not missed here. A child announces its own group
+  // between fork and exec, so that none is ever unknown.
   void announce(pid_t process_group) const noexcept;
   void forget(pid_t process_group) const noexcept;
 
  private:
-  int pipe_ = -1;
+  int socket_ = -1;
   pid_t process_ = -1;
 };
 
-// Kills (SIGKILL) and reaps what it can of the processes whose environment has an entry that begins with
-// `mark`, until none is left. Returns how many there were. This finds even those that left their process
-// group and lost their parents.
-int kill_marked_processes(const std::string& mark);
+// The processes whose environment has an entry that begins with a mark. This finds even those that left their
+// process group and lost their parents.
+class MarkedProcesses {
+ public:
+  explicit MarkedProcesses(std::string mark) : mark_(std::move(mark)) {}
+
+  // Kills (SIGKILL) and reaps what is there now, without waiting for its death: to be called again until it
+  // says true, because death takes its time and a process may fork while it is being looked for.
+  bool gone();
+  // Calls gone() for at most half a second.
+  void end();
+
+ private:
+  std::string mark_;
+  std::set<pid_t> dying_;  // the dead have no environment any more
+};
 
 }  // namespace fsdp_cts

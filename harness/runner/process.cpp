@@ -1,7 +1,6 @@
 #include "harness/runner/process.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -57,17 +56,6 @@ SpawnError exec_error(const std::string& program, int error) {
   ::_exit(127);
 }
 
-// Everything that is left of a group whose leader has ended. Its orphans are handed to this process as soon
-// as their parents are gone; a dead one whose parent lives outside the group cannot be reaped here, hence the
-// bound.
-void kill_rest_of_group(pid_t group) {
-  for (int attempt = 0; attempt < 50 && ::kill(-group, SIGKILL) == 0; ++attempt) {
-    if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    while (::waitpid(-group, nullptr, 0) > 0) {
-    }
-  }
-}
-
 }  // namespace
 
 Process::Process(const std::vector<std::string>& command, const std::vector<std::string>& environment,
@@ -106,17 +94,20 @@ Process::Process(const std::vector<std::string>& command, const std::vector<std:
   ::fcntl(output_, F_SETPIPE_SZ, 1 << 20);  // a noisy rank wakes the runner less often; refused is fine
   pidfd_ = static_cast<int>(
       ::syscall(SYS_pidfd_open, pid_, 0));  // glibc 2.36 declares pidfd_open without C linkage
+  if (pidfd_ < 0) {
+    error = errno;
+    ::close(output_);
+    ::kill(-pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);  // it has only just begun to run and dies at once
+    guardian.forget(pid_);
+    throw SpawnError("no_process", "cannot watch \"" + command[0] + "\": " + std::strerror(error));
+  }
 }
 
 Process::~Process() {
-  if (!status_) {
-    signal_group(SIGKILL);
-    // A process that hangs in the kernel, in a driver for instance, does not even die of SIGKILL: it is given
-    // up.
-    pollfd ended{pidfd_, POLLIN, 0};
-    ::poll(&ended, 1, 2000);
-    reap();
-  }
+  signal_group(SIGKILL);
+  for (int attempt = 0; attempt < 500 && !group_gone(); ++attempt)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   ::close(output_);
   ::close(pidfd_);
 }
@@ -133,10 +124,23 @@ std::optional<int> Process::reap() {
     return std::nullopt;
   ::kill(-pid_, SIGKILL);
   int status = 0;
-  ::waitpid(pid_, &status, 0);
-  kill_rest_of_group(pid_);
+  if (::waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
   guardian_.forget(pid_);
-  return status_ = status;
+  status_ = status;
+  group_gone();
+  return status_;
+}
+
+bool Process::group_gone() {
+  // Once it is empty its number may be that of another group.
+  if (gone_) return true;
+  if (!reap()) return false;
+  if (::kill(-pid_, SIGKILL) != 0) return gone_ = true;
+  // Orphans were handed to this process when their parents died. Another member's parent reaps it, or its
+  // death makes it an orphan.
+  while (::waitpid(-pid_, nullptr, WNOHANG) > 0) {
+  }
+  return gone_ = ::kill(-pid_, 0) != 0;
 }
 
 }  // namespace fsdp_cts

@@ -29,7 +29,7 @@ class Process {
   // process's end. Throws SpawnError when the program did not begin to run.
   Process(const std::vector<std::string>& command, const std::vector<std::string>& environment,
           const Guardian& guardian);
-  // Kills and reaps the whole process group.
+  // Kills and reaps the whole process group; what does not die of that within half a second is given up.
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -39,8 +39,11 @@ class Process {
   int end() const { return pidfd_; }      // readable when the process has ended
 
   void signal_group(int signal) const;
-  // The wait status once end() is readable. The rest of the process group is killed and reaped then.
+  // The wait status once end() is readable; never waits.
   std::optional<int> reap();
+  // Kills and reaps what is left of the process group, without waiting: a member that hangs in the kernel, in
+  // a driver for instance, does not even die of SIGKILL. False as long as the process or a member is there.
+  bool group_gone();
 
  private:
   const Guardian& guardian_;
@@ -48,6 +51,7 @@ class Process {
   int pidfd_ = -1;
   int output_ = -1;
   std::optional<int> status_;
+  bool gone_ = false;
 };
 
 }  // namespace fsdp_cts

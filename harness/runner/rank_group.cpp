@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -13,10 +15,6 @@
 
 namespace fsdp_cts {
 namespace {
-
-Clock::duration clock_duration(Deadlines::Duration duration) {
-  return std::chrono::duration_cast<Clock::duration>(duration);
-}
 
 // The runner's own environment with `changes` on top. What an outer run of the suite has set for its ranks is
 // not handed on.
@@ -35,7 +33,12 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
 
 RankGroup::RankGroup(EventLoop& loop, const Guardian& guardian, const Testee& testee, int world,
                      const Limits& limits, GroupHome home)
-    : loop_(loop), guardian_(guardian), testee_(testee), limits_(limits), home_(std::move(home)) {
+    : loop_(loop),
+      guardian_(guardian),
+      testee_(testee),
+      limits_(limits),
+      home_(std::move(home)),
+      strays_(home_.mark) {
   for (int rank = 0; rank < world; ++rank) ranks_.emplace_back(limits);
 }
 
@@ -49,7 +52,7 @@ RankGroup::~RankGroup() {
   if (listener_) loop_.unwatch(listener_->fd());
   const bool leftovers = phase_ != Phase::fresh && phase_ != Phase::gone && !testee_.self;
   ranks_.clear();
-  if (leftovers) kill_marked_processes(home_.mark);
+  if (leftovers) strays_.end();
   std::error_code ignored;
   std::filesystem::remove_all(home_.folder, ignored);
 }
@@ -68,6 +71,7 @@ void RankGroup::run(Assignment assignment) {
 void RankGroup::begin(Assignment assignment) {
   previous_case_ = std::exchange(assignment_, std::move(assignment)).case_id;
   observations_.clear();
+  tensor_bytes_ = 0;
   ++number_;
   assigned_at_ = phase_began_ = Clock::now();
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -77,6 +81,7 @@ void RankGroup::begin(Assignment assignment) {
     rank.settled = false;
     rank.failed_at.reset();
     rank.last_collective.clear();
+    rank.last_observed = -1;
     rank.last_sign = assigned_at_;
   }
 }
@@ -130,7 +135,15 @@ void RankGroup::listen_for_ranks() {
 
 void RankGroup::accept(const Listener& listener, int rank) {
   const int fd = listener.accept();
-  if (fd < 0) return;
+  if (fd < 0) {
+    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+    // The connection goes on waiting, and the loop would be told of it for ever.
+    const std::string reason = std::strerror(errno);
+    loop_.unwatch(listener.fd());
+    return fail(ranks_[static_cast<std::size_t>(std::max(rank, 0))], RankEnd::not_started, "no_descriptor",
+                "the runner cannot accept its connection (" + reason +
+                    "). Raise the limit of open files (ulimit -n), or run fewer groups (--jobs)");
+  }
   // A connection over TCP has no rank before its hello.
   const auto who = std::make_shared<int>(rank);
   const auto slot = links_.size();
@@ -163,6 +176,7 @@ void RankGroup::dispatch() {
     fail(ranks_.front(), RankEnd::not_started, "scratch", e.what());
     return;
   }
+  sent_before_ = sent_so_far();
   assignment_.message["case"] = number_;
   for (Rank& rank : ranks_) {
     rank.last_sign = phase_began_;
@@ -170,6 +184,14 @@ void RankGroup::dispatch() {
     assignment_.message["scratch"] = case_folder(rank);
     rank.link->send(assignment_.message);
   }
+}
+
+// Ranks that talk over Gloo do it over TCP; other backends leave nothing for the kernel to count.
+std::optional<std::vector<SocketBytes>> RankGroup::sent_so_far() const {
+  if (testee_.self || testee_.oracle || hello_.value("backend", "") != "gloo") return std::nullopt;
+  std::vector<pid_t> processes;
+  for (const Rank& rank : ranks_) processes.push_back(rank.process->pid());
+  return tcp_bytes_sent(processes);
 }
 
 void RankGroup::close() {
@@ -207,6 +229,11 @@ std::optional<CaseRun> RankGroup::take_result() {
   return run;
 }
 
+Deadlines::Duration RankGroup::verb_patience() const {
+  const Deadlines::Duration usual = limits_.deadlines.verb;
+  return assignment_.patience ? std::min(usual, assignment_.patience->verb) : usual;
+}
+
 Clock::time_point RankGroup::deadline() const {
   const Deadlines& deadlines = limits_.deadlines;
   const auto after = [this](Deadlines::Duration duration) { return phase_began_ + clock_duration(duration); };
@@ -220,7 +247,7 @@ Clock::time_point RankGroup::deadline() const {
     case Phase::examining:
       return after(deadlines.stacks);
     case Phase::terminating:
-      return killed_ ? Clock::time_point::max() : after(deadlines.terminate);
+      return leaving_since_ ? look_again_ : after(deadlines.terminate);
     case Phase::running:
       break;
     case Phase::fresh:
@@ -231,7 +258,7 @@ Clock::time_point RankGroup::deadline() const {
   Clock::time_point first = after(deadlines.total);
   for (const Rank& rank : ranks_) {
     if (rank.settled) continue;
-    const Deadlines::Duration patience = rank.report.last_step < 0 ? deadlines.rendezvous : deadlines.verb;
+    const Deadlines::Duration patience = rank.report.last_step < 0 ? deadlines.rendezvous : verb_patience();
     first = std::min(first, rank.last_sign + clock_duration(patience));
   }
   return first;
@@ -251,11 +278,12 @@ void RankGroup::on_time(Clock::time_point now) {
     case Phase::examining:
       return conclude();
     case Phase::terminating:
-      killed_ = true;
-      for (Rank& rank : ranks_) {
-        if (rank.process) rank.process->signal_group(SIGKILL);
+      if (!std::exchange(killed_, true)) {
+        for (Rank& rank : ranks_) {
+          if (rank.process) rank.process->signal_group(SIGKILL);
+        }
       }
-      return;
+      return leave_if_empty();
     case Phase::fresh:
     case Phase::idle:
     case Phase::gone:

@@ -5,6 +5,8 @@
 //                  any of these ─failure→ failing ─grace→ terminating → gone
 //                  any of these ─deadline→ examining ─stacks→ terminating → gone
 //
+// A process that does not even die of SIGKILL is given up after Deadlines::leftovers.
+//
 // Only a group whose ranks all ended a case with done or unsupported takes another one.
 #pragma once
 
@@ -23,13 +25,20 @@
 #include "harness/runner/run.hpp"
 #include "harness/runner/stacks.hpp"
 #include "harness/runner/testee.hpp"
+#include "harness/runner/transport_bytes.hpp"
 
 namespace fsdp_cts {
 
 // A case as it goes to a group: PROTOCOL.md §4 without `case` and `scratch`, which the group adds.
 struct Assignment {
+  // Less than the usual patience with one step, and the case that taught it.
+  struct Patience {
+    Deadlines::Duration verb;
+    std::string because;
+  };
   std::string case_id;
   Json message;
+  std::optional<Patience> patience;
 };
 
 // What belongs to one group alone. The token begins with the mark's value, by which stray processes are
@@ -87,6 +96,7 @@ class RankGroup {
     std::optional<bool> stream_ended;  // its socket was closed; true: inside a frame
     RankReport report;
     std::string last_collective;
+    int last_observed = -1;  // step; one observation of each
     Clock::time_point last_sign;
     std::optional<Clock::time_point> failed_at;
     std::unique_ptr<StackCollector> stacks;
@@ -99,6 +109,7 @@ class RankGroup {
   void accept(const Listener& listener, int rank);
   void begin(Assignment assignment);
   void dispatch();
+  std::optional<std::vector<SocketBytes>> sent_so_far() const;
 
   // Hearing (rank_group_messages.cpp)
   void hear(int& who, RankLink* link, const Json& message);
@@ -120,9 +131,12 @@ class RankGroup {
   void examine(std::string code);
   void conclude_if_settled();
   void conclude();
+  std::optional<std::uint64_t> sent_in_case() const;
   void settle_the_rest();
   std::vector<RankSituation> situations() const;
+  Deadlines::Duration verb_patience() const;
   void leave_if_empty();
+  void leave();
 
   EventLoop& loop_;
   const Guardian& guardian_;
@@ -144,11 +158,16 @@ class RankGroup {
   long number_ = 0;  // of the current case
   std::string previous_case_;
   std::vector<Observation> observations_;
-  std::string expiry_code_;  // set while examining: which deadline it was
+  std::uintmax_t tensor_bytes_ = 0;                      // of these
+  std::optional<std::vector<SocketBytes>> sent_before_;  // when the case was given
+  std::string expiry_code_;                              // set while examining: which deadline it was
   Clock::time_point assigned_at_;
   Clock::time_point phase_began_;
   bool bye_said_ = false;
   bool killed_ = false;
+  MarkedProcesses strays_;                          // of this group, wherever they are
+  std::optional<Clock::time_point> leaving_since_;  // nobody may be left from then on
+  Clock::time_point look_again_;                    // while leaving
   std::deque<CaseRun> results_;
 };
 

@@ -38,8 +38,8 @@ void RankGroup::process_ended(Rank& rank) {
   if (rank.link != nullptr) rank.link->drain();
   take_output(rank);
   const std::optional<int> status = rank.process->reap();
-  if (!status) return;
   loop_.unwatch(rank.process->end());
+  if (!status) return;  // somebody traces it and keeps its end back
   loop_.unwatch(rank.process->output());
   if (phase_ == Phase::terminating) return leave_if_empty();
   if (phase_ == Phase::examining || phase_ == Phase::gone) return;
@@ -157,8 +157,11 @@ std::vector<RankSituation> RankGroup::situations() const {
     RankSituation situation;
     situation.report = &rank.report;
     situation.last_collective = rank.last_collective;
-    if (rank.stacks && !(rank.report.end == RankEnd::done))
-      situation.activity = rank.stacks->result().activity;
+    if (rank.stacks && rank.report.end != RankEnd::done) {
+      Stacks stacks = rank.stacks->result();
+      situation.activity = stacks.activity;
+      situation.collective = std::move(stacks.collective);
+    }
     situation.silent_seconds = std::chrono::duration<double>(phase_began_ - rank.last_sign).count();
     if (rank.failed_at)
       situation.failed_at = std::chrono::duration<double>(*rank.failed_at - assigned_at_).count();
@@ -179,9 +182,15 @@ void RankGroup::conclude() {
   run.case_id = assignment_.case_id;
   run.hello = hello_;
   run.blame = blame_sentence(situations());
+  if (assignment_.patience && expiry_code_ == "verb_deadline") {
+    run.blame += "; a step had " + seconds(verb_patience()) + " instead of " +
+                 seconds(limits_.deadlines.verb) + ", because " + assignment_.patience->because +
+                 " hung before";
+  }
   for (const Rank& rank : ranks_) run.ranks.push_back(rank.report);
   run.observations = std::move(observations_);
   run.seconds = Clock::now() - assigned_at_;
+  run.sent = sent_in_case();
   std::error_code ignored;
   std::filesystem::remove_all(case_folder(), ignored);
 
@@ -191,11 +200,41 @@ void RankGroup::conclude() {
   if (!clean || ended_in == Phase::closing) terminate();
 }
 
+// Nothing unless all ranks came to the end: only then have all sends of the case been made.
+std::optional<std::uint64_t> RankGroup::sent_in_case() const {
+  const bool all_done = std::all_of(ranks_.begin(), ranks_.end(),
+                                    [](const Rank& rank) { return rank.report.end == RankEnd::done; });
+  if (!all_done || !sent_before_) return std::nullopt;
+  const auto now = sent_so_far();
+  if (!now) return std::nullopt;
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const auto sent = sent_between(sent_before_->at(i), now->at(i));
+    if (!sent) return std::nullopt;
+    sum += *sent;
+  }
+  return sum;
+}
+
 void RankGroup::leave_if_empty() {
-  const bool empty = std::all_of(ranks_.begin(), ranks_.end(),
+  const bool ended = std::all_of(ranks_.begin(), ranks_.end(),
                                  [](const Rank& rank) { return !rank.process || rank.process->reap(); });
-  if (!empty) return;
-  if (phase_ != Phase::fresh && !testee_.self) kill_marked_processes(home_.mark);
+  if (!ended && !killed_) return;
+  const Clock::time_point now = Clock::now();
+  if (!leaving_since_) leaving_since_ = now;
+  bool empty = true;
+  for (Rank& rank : ranks_) empty &= !rank.process || rank.process->group_gone();
+  if (phase_ != Phase::fresh && !testee_.self) empty &= strays_.gone();
+  if (empty || now >= *leaving_since_ + clock_duration(limits_.deadlines.leftovers)) return leave();
+  look_again_ = now + std::chrono::milliseconds(10);
+}
+
+void RankGroup::leave() {
+  for (Rank& rank : ranks_) {
+    if (!rank.process) continue;
+    loop_.unwatch(rank.process->end());
+    loop_.unwatch(rank.process->output());
+  }
   std::error_code ignored;
   std::filesystem::remove_all(home_.folder, ignored);
   phase_ = Phase::gone;

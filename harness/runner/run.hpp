@@ -53,6 +53,9 @@ struct CaseRun {
   std::string blame;  // on anything but all done/unsupported: one sentence naming rank, verb, last
                       // collective, who waited for whom
   std::chrono::duration<double> seconds{};
+  // Bytes that all ranks together sent over TCP during the case, by the kernel's count; nothing where the
+  // backend is another than Gloo, or nobody could count.
+  std::optional<std::uint64_t> sent;
 };
 
 }  // namespace fsdp_cts

@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <random>
@@ -13,10 +14,14 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr int start_attempts = 3;
-// How often the loop is asked again for what is ready before time goes on: noise cannot put a deadline off
-// for ever.
-constexpr int turns = 8;
+constexpr int start_attempts = 2;
+
+// Hears what has arrived; bounded, so that noise cannot put a deadline off for ever.
+void hear_what_is_ready(EventLoop& loop) {
+  constexpr int turns = 8;
+  for (int turn = 0; turn < turns && loop.run_once(Clock::now()); ++turn) {
+  }
+}
 
 std::string random_word() {
   std::random_device device;
@@ -45,14 +50,28 @@ CaseRun not_run(const Job& job, const std::string& code, const std::string& deta
   return run;
 }
 
-// Whether starting again would be in vain: what the testee did, not what befell the runner's files.
-bool never_started(const CaseRun& run) {
-  return std::any_of(run.ranks.begin(), run.ranks.end(), [](const RankReport& rank) {
-    return rank.end == RankEnd::not_started && rank.detail_code != "scratch" && rank.detail_code != "data";
-  });
+bool ended_in(const CaseRun& run, RankEnd end) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(),
+                     [&](const RankReport& rank) { return rank.end == end; });
 }
 
 }  // namespace
+
+bool never_started(const CaseRun& run) {
+  constexpr std::array troubles_of_the_runner = {"scratch", "data", "no_descriptor"};
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const RankReport& rank) {
+    if (rank.end == RankEnd::protocol_error)
+      return rank.detail_code == "no_hello" || rank.detail_code == "wrong_version" ||
+             rank.detail_code == "wrong_token";
+    return rank.end == RankEnd::not_started &&
+           std::find(troubles_of_the_runner.begin(), troubles_of_the_runner.end(), rank.detail_code) ==
+               troubles_of_the_runner.end();
+  });
+}
+
+std::chrono::duration<double> short_deadline(double slowest_that_passed) {
+  return std::chrono::duration<double>(std::max(5.0, 5 * slowest_that_passed));
+}
 
 Session::Session(SessionOptions options)
     : options_(std::move(options)),
@@ -74,9 +93,7 @@ Session::~Session() {
 
 void Session::run(const std::vector<Job>& jobs, const Completed& completed, const EndedBadly& ended_badly) {
   std::vector<Lane> lanes = lanes_of(jobs);
-  for (int turn = 0; turn < turns && loop_.run_once(Clock::now()); ++turn) {
-    // Ranks that have died since the last run get no case.
-  }
+  hear_what_is_ready(loop_);  // ranks that have died since the last run get no case
   try {
     for (std::size_t left = jobs.size(); left > 0;) {
       interruption_.check();
@@ -162,7 +179,7 @@ void Session::hand_out(Lane& lane, const Job& job) {
     return;
   }
   try {
-    Assignment assignment = assignment_of(job);
+    Assignment assignment = assignment_of(job, lane);
     Slot& slot = slot_for(*job.testee, world);
     slot.group->run(std::move(assignment));
     slot.job = &job;
@@ -209,8 +226,11 @@ void Session::dismiss_idle(const std::vector<Lane>& lanes) {
   }
 }
 
-Assignment Session::assignment_of(const Job& job) {
-  Assignment assignment{job.a_case->id, case_message(*job.a_case)};
+Assignment Session::assignment_of(const Job& job, const Lane& lane) {
+  Assignment assignment{job.a_case->id, case_message(*job.a_case), {}};
+  if (const auto pace = lane.paces.find(job.a_case->scenario);
+      pace != lane.paces.end() && !pace->second.hung.empty())
+    assignment.patience = {short_deadline(pace->second.slowest), pace->second.hung};
   assignment.message["type"] = "case";
   assignment.message["data"] = data_.file_for(*job.a_case);
   if (!job.oracle.is_null()) assignment.message["oracle"] = job.oracle;
@@ -220,11 +240,8 @@ Assignment Session::assignment_of(const Job& job) {
 void Session::wait() {
   Clock::time_point until = Clock::time_point::max();
   for (const Slot& slot : slots_) until = std::min(until, slot.group->deadline());
-  // What has arrived is heard before a deadline counts, also when a callback took its time; but noise cannot
-  // put a deadline off for ever.
-  constexpr int turns = 8;
-  bool ready = loop_.run_once(until);
-  for (int turn = 0; ready && turn < turns; ++turn) ready = loop_.run_once(Clock::now());
+  // What has arrived is heard before a deadline counts, also when a callback took its time.
+  if (loop_.run_once(until)) hear_what_is_ready(loop_);
   const Clock::time_point now = Clock::now();
   for (Slot& slot : slots_) slot.group->on_time(now);
 }
@@ -249,6 +266,9 @@ void Session::note(std::vector<Lane>& lanes, const Completion& completion) {
   Lane::Starts& starts = lane->starts[world];
   starts.failed_in_a_row = never_started(completion.run) ? starts.failed_in_a_row + 1 : 0;
   if (starts.failed_in_a_row > 0) starts.last = completion.run;
+  Lane::Pace& pace = lane->paces[completion.job->a_case->scenario];
+  if (ended_in(completion.run, RankEnd::hang)) pace.hung = completion.run.case_id;
+  if (completion.run.blame.empty()) pace.slowest = std::max(pace.slowest, completion.run.seconds.count());
 }
 
 }  // namespace fsdp_cts

@@ -29,6 +29,14 @@
 
 namespace fsdp_cts {
 
+// The time for one step after a case of the same scenario has hung: enough for every case that passed, and
+// not the whole deadline again and again.
+std::chrono::duration<double> short_deadline(double slowest_that_passed);
+
+// Whether a rank was not started or never said hello, and would not the next time: it is the testee's doing,
+// not that of the runner's files.
+bool never_started(const CaseRun& run);
+
 struct SessionOptions {
   Limits limits;
   int jobs = 0;  // groups of one testee at a time; 0: as many as the cores carry, at least one
@@ -55,8 +63,9 @@ class Session {
 
   // Calls `completed` exactly once for every job, in order of completion. Jobs of one testee are taken by
   // world size, then as given. Throws Interrupted after a signal, and what `completed` throws. `ended_badly`
-  // hears of ranks that died between two cases. A testee that failed to start three times in a row with one
-  // world is not tried again: its other jobs report the same.
+  // hears of ranks that died between two cases. A testee that failed to start twice in a row with one world
+  // is not tried again: its other jobs report the same. After a case that hung, the others of its scenario
+  // get short_deadline for a step.
   void run(const std::vector<Job>& jobs, const Completed& completed, const EndedBadly& ended_badly = {});
 
   // Says bye to all ranks and waits for them. `ended_badly` hears of those that did not end with 0. Without
@@ -76,7 +85,13 @@ class Session {
     std::deque<const Job*> pending;
     int running = 0;  // cases
     int running_ranks = 0;
-    std::map<int, Starts> starts;  // by world
+    // What is known of a scenario's cases: after one has hung, the others get less time.
+    struct Pace {
+      double slowest = 0;  // seconds of a case that ended well
+      std::string hung;    // a case
+    };
+    std::map<int, Starts> starts;       // by world
+    std::map<std::string, Pace> paces;  // by scenario
   };
   struct Slot {
     std::unique_ptr<RankGroup> group;
@@ -94,7 +109,7 @@ class Session {
   bool may_start(const Lane& lane) const;
   Slot& slot_for(const Testee& testee, int world);
   void dismiss_idle(const std::vector<Lane>& lanes);
-  Assignment assignment_of(const Job& job);
+  Assignment assignment_of(const Job& job, const Lane& lane);
   void wait();
   void collect();
   void note(std::vector<Lane>& lanes, const Completion& completion);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -19,6 +20,22 @@ constexpr std::array<std::string_view, 9> waiting_functions = {
     "ncclGroupEnd", "all_gather", "reduce_scatter",   "all_reduce"};
 
 constexpr std::size_t frame_width = 200;  // template names fill pages otherwise
+
+// "reduce_scatter" for "gloo::ReduceScatter", "_reduce_scatter_base" and alike; empty for a function that is
+// no collective.
+std::string collective_in(const std::string& frame) {
+  std::string letters;
+  for (const char c : frame) {
+    if (c != '_') letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  for (const char* name :
+       {"reduce_scatter", "all_gather", "all_reduce", "all_to_all", "broadcast", "barrier"}) {
+    std::string joined = name;
+    std::erase(joined, '_');
+    if (letters.find(joined) != std::string::npos) return name;
+  }
+  return "";
+}
 
 std::string first_line(const std::filesystem::path& file) {
   std::ifstream in(file);
@@ -90,7 +107,7 @@ void StackCollector::take_output() {
 }
 
 Stacks StackCollector::result() const {
-  Stacks stacks{kernel_view_, activity_};
+  Stacks stacks{"", activity_, ""};
   std::istringstream lines(tool_output_.text());
   for (std::string line; std::getline(lines, line);) {
     stacks.text += line.size() <= frame_width ? line : printable(line.substr(0, frame_width)) + "…";
@@ -99,7 +116,9 @@ Stacks StackCollector::result() const {
         std::any_of(waiting_functions.begin(), waiting_functions.end(),
                     [&](std::string_view name) { return line.find(name) != std::string::npos; });
     if (waits) stacks.activity = Activity::in_collective;
+    if (stacks.collective.empty() && line.starts_with('#')) stacks.collective = collective_in(line);
   }
+  stacks.text += kernel_view_;
   if (!finished()) stacks.text += "[the stack tool was stopped: it took too long]\n";
   return stacks;
 }

@@ -22,6 +22,7 @@ enum class Activity { unknown, in_collective, busy, asleep };
 struct Stacks {
   std::string text;
   Activity activity = Activity::unknown;
+  std::string collective;  // which one it is in: "all_gather", …; empty when no function's name tells
 };
 
 // Looks at one process while the loop goes on.

@@ -45,6 +45,7 @@ struct Deadlines {
   Duration grace{0.25};     // after the first failure: the other ranks may still report their own
   Duration stacks{1.0};     // collecting stacks after a deadline
   Duration terminate{0.3};  // from SIGTERM to SIGKILL
+  Duration leftovers{2};    // from the end of the ranks, or SIGKILL, until what still lives is given up
   Duration bye{10};         // from bye to the last exit
 };
 
@@ -52,8 +53,8 @@ struct Limits {
   Deadlines deadlines;
   std::size_t output_head = std::size_t{16}
                             << 10;  // bytes of stdout and stderr kept of each rank and case: the first …
-  std::size_t output_tail = std::size_t{48} << 10;       // … and the last
-  std::uintmax_t tensor_file = std::uintmax_t{4} << 30;  // bytes of one observation file
+  std::size_t output_tail = std::size_t{48} << 10;   // … and the last
+  std::uintmax_t tensors = std::uintmax_t{4} << 30;  // bytes that the files of one case may hold together
 };
 
 }  // namespace fsdp_cts

@@ -214,6 +214,8 @@ void FSDPParamGroup::reduce_gradients() {
   ReduceInput input;
   for (const auto& param : params_) {
     auto gradient = param->take_unsharded_grad();
+    if (!gradient.defined())
+      gradient = seams_.reduce->unreached(param->parameter(), param->layout().global_shape);
     if (!gradient.defined()) continue;
     input.params.push_back(param.get());
     input.gradients.push_back(std::move(gradient));

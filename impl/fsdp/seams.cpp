@@ -103,6 +103,10 @@ bool ReduceRule::all_reduces(const UnitContext&, bool requires_all_reduce) const
   return requires_all_reduce;
 }
 
+at::Tensor ReduceRule::unreached(const at::Tensor&, at::IntArrayRef) const {
+  return {};
+}
+
 at::ScalarType AccumulateRule::waiting_dtype(at::ScalarType gradient,
                                              std::optional<at::ScalarType> reduce_dtype) const {
   return reduce_dtype.value_or(gradient);
@@ -141,6 +145,7 @@ Seams complete(Seams seams) {
   fill(seams.accumulate);
   fill(seams.reshard);
   fill(seams.prefetch);
+  fill(seams.state_dict);
   return seams;
 }
 

@@ -14,6 +14,7 @@
 
 #include "fsdp/api.hpp"
 #include "fsdp/comm/communicator.hpp"
+#include "fsdp/sharded_parameter.hpp"
 
 namespace fsdp {
 
@@ -104,6 +105,9 @@ class ReduceRule {
   /// zeros.
   virtual void copy_in(const UnitContext& unit, const std::vector<Slot>& slots,
                        const std::vector<at::Tensor>& gradients, const at::Tensor& input) const;
+  /// The gradient of a parameter that backward did not reach: none, so that it takes no part in the
+  /// reduction.
+  virtual at::Tensor unreached(const at::Tensor& parameter, at::IntArrayRef sizes) const;
   /// As GatherRule::in_place, of a gradient that has the dtype of the reduction.
   virtual bool in_place(const UnitContext&, const Slot&, at::ScalarType) const { return false; }
 };
@@ -128,6 +132,7 @@ class ReshardRule {
   virtual bool after_backward(const UnitContext& unit, bool configured) const;
   /// Gives the memory of unsharded parameters back.
   virtual void free(const UnitContext& unit, const at::Tensor& unsharded) const;
+  virtual TrainingState once_done() const { return TrainingState::idle; }
 };
 
 /// Which unit is gathered ahead in backward, as index into the order in which forwards ended.
@@ -135,6 +140,14 @@ class PrefetchRule {
  public:
   virtual ~PrefetchRule() = default;
   virtual std::optional<int64_t> in_backward(const UnitContext& unit, int64_t post_forward_index) const;
+};
+
+/// What a full state dict holds, and what of one a rank takes.
+class StateDictRule {
+ public:
+  virtual ~StateDictRule() = default;
+  virtual at::Tensor whole(const ShardedTensor& entry) const { return entry.full_tensor(); }
+  virtual Rows rows(const ShardLayout& layout) const { return {layout.start, layout.start + layout.length}; }
 };
 
 /// A member left empty stands for the correct rule.
@@ -146,6 +159,7 @@ struct Seams {
   std::shared_ptr<const AccumulateRule> accumulate = nullptr;
   std::shared_ptr<const ReshardRule> reshard = nullptr;
   std::shared_ptr<const PrefetchRule> prefetch = nullptr;
+  std::shared_ptr<const StateDictRule> state_dict = nullptr;
   /// Wraps the shard group and the replicate group of every unit.
   std::function<std::shared_ptr<Communicator>(std::shared_ptr<Communicator>)> communicator = nullptr;
 };

@@ -51,6 +51,7 @@ class FSDPState : public std::enable_shared_from_this<FSDPState> {
   FSDPParamGroup* group() const { return group_.get(); }
   std::vector<std::shared_ptr<torch::nn::Module>> modules() const;
   const MixedPrecisionPolicy& policy() const { return policy_; }
+  const Seams& seams() const { return seams_; }
   TrainingState training_state() const { return training_state_; }
   bool is_root() const { return is_root_.value_or(false); }
   StateContext& context() { return *context_; }

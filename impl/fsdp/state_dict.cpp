@@ -35,6 +35,15 @@ ShardedStateDict sharded_entries(const torch::nn::Module& module) {
   return entries;
 }
 
+/// Of the first unit; the correct rule where there is none.
+const StateDictRule& rule_of(const torch::nn::Module& module) {
+  static const StateDictRule correct;
+  for (const auto& below : module.modules(/*include_self=*/true)) {
+    if (const auto state = FSDPState::of(*below)) return *state->seams().state_dict;
+  }
+  return correct;
+}
+
 /// Every entry of the module with what was given for it, after `compare` has seen each pair. Throws
 /// RuntimeError with all faults.
 template <class Value, class Compare>
@@ -65,7 +74,8 @@ ShardedStateDict sharded_state_dict(const torch::nn::Module& module) {
 
 StateDict full_state_dict(const torch::nn::Module& module) {
   StateDict result;
-  for (const auto& [name, entry] : sharded_entries(module)) result.emplace_back(name, entry.full_tensor());
+  const auto& rule = rule_of(module);
+  for (const auto& [name, entry] : sharded_entries(module)) result.emplace_back(name, rule.whole(entry));
   return result;
 }
 
@@ -90,9 +100,11 @@ void load_full_state_dict(torch::nn::Module& module, const StateDict& state) {
   };
   const auto pairs = matched(module, state, compare);
   const at::NoGradGuard no_grad;
+  const auto& rule = rule_of(module);
   for (const auto& [entry, whole] : pairs) {
-    const auto& layout = entry.layout;
-    entry.local.copy_(entry.group ? whole->narrow(layout.dim, layout.start, layout.length) : *whole);
+    const auto rows = rule.rows(entry.layout);
+    entry.local.copy_(entry.group ? whole->narrow(entry.layout.dim, rows.begin, rows.end - rows.begin)
+                                  : *whole);
   }
 }
 

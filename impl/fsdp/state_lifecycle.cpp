@@ -82,7 +82,7 @@ void FSDPState::queue_final_callback() {
       // The inputs of a unit need not require a gradient: then nothing has called it yet.
       if (state->group_ && state->group_->training_state() != TrainingState::post_backward)
         state->group_->post_backward();
-      state->training_state_ = TrainingState::idle;
+      state->training_state_ = state->seams_.reshard->once_done();
       if (state->group_) state->group_->set_training_state(TrainingState::idle);
     }
     if (context->is_last_backward) {

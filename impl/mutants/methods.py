@@ -3,8 +3,12 @@
 
     methods.py --bin build/release/bin --convictions build/release/convictions [--table build/release/convictions/methods.md]
 
-Reads what `convict.py --convictions` left behind, and the list of all cases. Exit code 0: every method that can run on this machine and has
-any FSDP in it convicts at least one mutant.
+    methods.py --compare BEFORE AFTER [--table table.md]
+
+Reads what `convict.py --convictions` left behind, and the list of all cases. Convictions by a method's base cases, those that stand for
+upstream's, are counted apart from those by its twins and further values: a method whose base cases convict nobody is seen through by ours alone.
+Exit code 0: every method that can run on this machine convicts at least one mutant. With --compare, of two folders of convictions side
+by side: every mutant is convicted by at least as many methods after as before.
 """
 
 import argparse
@@ -20,29 +24,71 @@ def method_of(case):
     return case.split("[")[0].split("#")[0]
 
 
+def convictions(folder):
+    """Methods that convict each mutant, with how many of their cases do."""
+    found = {}
+    for file in sorted(folder.glob("*.json")):
+        noted = json.loads(file.read_text())
+        found[noted["mutant"]] = collections.Counter(method_of(case) for case in noted["cases"])
+    if not found:
+        sys.exit(f"{folder} holds no convictions; convict.py --convictions writes them")
+    return found
+
+
+def compare(before, after, table):
+    lines = ["| mutant | methods before | methods after | cases before | cases after | methods that no longer convict it |", "|---|---|---|---|---|---|"]
+    blinded = []
+    for mutant in sorted(before | after):
+        old, new = before.get(mutant, collections.Counter()), after.get(mutant, collections.Counter())
+        lost = sorted(set(old) - set(new))
+        lines.append(f"| {mutant} | {len(old)} | {len(new)} | {old.total()} | {new.total()} | {', '.join(lost)} |")
+        if len(new) < len(old):
+            blinded.append(mutant)
+    print("\n".join(lines))
+    if table:
+        table.write_text("\n".join(lines) + "\n")
+    print(f"\n{len(before | after)} mutants; convicted by fewer methods than before: {', '.join(blinded) or 'none'}")
+    sys.exit(1 if blinded else 0)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of fsdp-cts")
-    parser.add_argument("--convictions", type=pathlib.Path, required=True, help="folder that convict.py wrote")
+    parser.add_argument("--bin", type=pathlib.Path, help="folder of fsdp-cts")
+    parser.add_argument("--convictions", type=pathlib.Path, help="folder that convict.py wrote")
+    parser.add_argument("--compare", type=pathlib.Path, nargs=2, metavar=("BEFORE", "AFTER"), help="two folders that convict.py wrote")
     parser.add_argument("--table", type=pathlib.Path, help="where to write the table, in Markdown")
     arguments = parser.parse_args()
-    mutants = collections.defaultdict(lambda: collections.defaultdict(int))
-    for file in sorted(arguments.convictions.glob("*.json")):
-        noted = json.loads(file.read_text())
-        for case in noted["cases"]:
-            mutants[method_of(case)][noted["mutant"]] += 1
+    if arguments.compare:
+        compare(*map(convictions, arguments.compare), arguments.table)
+    if not arguments.bin or not arguments.convictions:
+        parser.error("--bin and --convictions are needed, or --compare")
     listed = json.loads(subprocess.run([arguments.bin / "fsdp-cts", "list", "--json"], capture_output=True, text=True, check=True).stdout)
     runnable = collections.defaultdict(bool)
     for case in listed:
         runnable[method_of(case["id"])] |= case["runnable"]
-    lines = ["| method | mutants it convicts (cases) |", "|---|---|"]
+    of_upstream = {case["id"] for case in listed if case["seed_cases"] > 0}
+    base = collections.defaultdict(lambda: collections.defaultdict(int))  # method, mutant: convicting cases
+    twins = collections.defaultdict(lambda: collections.defaultdict(int))
+    for file in sorted(arguments.convictions.glob("*.json")):
+        noted = json.loads(file.read_text())
+        for case in noted["cases"]:
+            (base if case in of_upstream else twins)[method_of(case)][noted["mutant"]] += 1
+    lines = ["| method | mutants its base cases convict (cases) | mutants its twins and further values convict (cases) |", "|---|---|---|"]
     for method in sorted(runnable):
-        names = ", ".join(f"{name} ({count})" for name, count in sorted(mutants[method].items()))
-        lines.append(f"| {method} | {names or ('none' if runnable[method] else 'does not run on this machine')} |")
+        none = "none" if runnable[method] else "does not run on this machine"
+        by_base, by_twins = (", ".join(f"{name} ({count})" for name, count in sorted(by[method].items())) for by in (base, twins))
+        lines.append(f"| {method} | {by_base or none} | {by_twins or none} |")
     if arguments.table:
         arguments.table.write_text("\n".join(lines) + "\n")
-    vacuous = [method for method in sorted(runnable) if runnable[method] and not mutants[method]]
-    print(f"{len(runnable)} methods; {sum(bool(mutants[m]) for m in runnable)} convict a mutant; {len(vacuous)} convict none")
+    here = [method for method in sorted(runnable) if runnable[method]]
+    vacuous = [method for method in here if not base[method] and not twins[method]]
+    twins_only = [method for method in here if not base[method] and twins[method]]
+    print(
+        f"{len(runnable)} methods, {len(here)} run here; {len(here) - len(vacuous)} convict a mutant, "
+        f"{sum(bool(base[m]) for m in here)} of them by a base case; {len(vacuous)} convict none"
+    )
+    for method in twins_only:
+        print(f"  convicts by twins and further values alone: {method}")
     for method in vacuous:
         print(f"  convicts nobody: {method}")
     sys.exit(1 if vacuous else 0)

@@ -5,11 +5,6 @@
 namespace fsdp_cts::mutants {
 namespace {
 
-class Done : public fsdp::Work {
- public:
-  void wait() override {}
-};
-
 // The buffer gets zeros instead of nothing: what freed memory holds is not the same in every run.
 class MissingRegather : public PassingOn {
  public:

@@ -66,6 +66,12 @@ Mutant flat_mutant(std::string id, Group group, std::string sentence, std::strin
                    std::string difference, std::function<fsdp::flat::Seams()> seams,
                    std::vector<std::string> cases);
 
+// Of a collective that is over, or never was.
+class Done : public fsdp::Work {
+ public:
+  void wait() override {}
+};
+
 // A group that passes everything on; faults of transport override one collective.
 class PassingOn : public fsdp::Communicator {
  public:

@@ -103,7 +103,6 @@ std::vector<sdk::Parameter> FlatParameterOperations::parameters(sdk::Model& mode
 }
 
 std::vector<sdk::Exposed> FlatParameterOperations::full_parameters(sdk::Model& model) {
-  const CollectiveTrace::Silence silence(library().trace);
   std::vector<sdk::Exposed> result;
   with_full_parameters(model, /*writeback=*/false, [&] {
     for (const flat::OriginalParameter& parameter : flat::named_original_parameters(*model.module)) {

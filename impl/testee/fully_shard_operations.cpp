@@ -84,7 +84,6 @@ std::vector<sdk::Parameter> FullyShardOperations::parameters(sdk::Model& model) 
 }
 
 std::vector<sdk::Exposed> FullyShardOperations::full_parameters(sdk::Model& model) {
-  const CollectiveTrace::Silence silence(library().trace);
   std::vector<sdk::Exposed> result;
   for (auto& [name, value] : fsdp::full_state_dict(*model.module)) {
     for (const fsdp::UnitParameter& parameter : fsdp::named_parameters(*model.module)) {

@@ -14,8 +14,9 @@ sdk::Identity LibraryOperations::identity() const {
 }
 
 void LibraryOperations::rendezvous(const sdk::Case&) {
+  library_->tap.record_into(context().trace);
   if (library_->world) return;
-  library_->world = library_->trace.record(make_world(library_->settings.transport));
+  library_->world = library_->tap.under(make_world(library_->settings.transport));
   fsdp::set_default_communicator(library_->world);
 }
 

@@ -1,4 +1,4 @@
-// What both engines of the library have in common as testees: one world, one trace, one way to say what went
+// What both engines of the library have in common as testees: one world, one tap, one way to say what went
 // wrong.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "fsdp/flat/seams.hpp"
 #include "fsdp/seams.hpp"
 #include "harness/sdk/cpp/operations.hpp"
-#include "impl/testee/collective_trace.hpp"
+#include "impl/testee/collective_tap.hpp"
 #include "impl/testee/transport.hpp"
 
 namespace fsdp_cts::testee {
@@ -27,7 +27,7 @@ struct Settings {
 // One process's use of the library; all adapters of the process share it.
 struct Library {
   Settings settings;
-  CollectiveTrace trace;
+  CollectiveTap tap;                          // under the world and all its subgroups
   std::shared_ptr<fsdp::Communicator> world;  // made at the first case, kept from case to case
 };
 
@@ -37,11 +37,10 @@ class LibraryOperations : public sdk::Operations {
 
   sdk::Identity identity() const override;
   void rendezvous(const sdk::Case& a_case) override;
-  void end_case() override { library_->trace.drain(); }
+  void end_case() override { library_->tap.record_into(nullptr); }
   c10::Device device() const override { return library_->settings.transport.device; }
   std::optional<sdk::ErrorReport> describe(std::exception_ptr error) const override;
   void foreach_mul(const std::vector<at::Tensor>& tensors, double factor) override;
-  std::vector<sdk::TraceEvent> drain_trace() override { return library_->trace.drain(); }
 
  protected:
   Library& library() { return *library_; }

@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
-#include <regex>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
 
 #include "fsdp/optim/adam.hpp"
+#include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts::testee {
 namespace {
@@ -31,9 +31,9 @@ struct Group {
 std::vector<Group> groups_of(const sdk::Json& verb, const Parameters& parameters) {
   const auto pattern = [](const sdk::Json& settings) {
     const sdk::Json match = settings.value("match", sdk::Json());
-    return std::regex(match.is_string() ? match.get<std::string>() : ".*");
+    return fsdp_cts::Pattern(match.is_string() ? match.get<std::string>() : ".*");
   };
-  std::vector<std::pair<std::regex, Group>> groups;
+  std::vector<std::pair<fsdp_cts::Pattern, Group>> groups;
   if (const sdk::Json own = verb.value("groups", sdk::Json()); own.is_array()) {
     for (const sdk::Json& group : own) {
       sdk::Json settings = verb;
@@ -43,13 +43,13 @@ std::vector<Group> groups_of(const sdk::Json& verb, const Parameters& parameters
       groups.emplace_back(pattern(group), Group{settings, {}});
     }
   } else {
-    groups.emplace_back(std::regex(".*"), Group{verb, {}});
+    groups.emplace_back(fsdp_cts::Pattern(".*"), Group{verb, {}});
   }
-  const std::regex selected = pattern(verb);
+  const fsdp_cts::Pattern selected = pattern(verb);
   for (const sdk::OptimizerParameter& parameter : parameters) {
-    if (!std::regex_search(parameter.name, selected)) continue;
+    if (!selected.found_in(parameter.name)) continue;
     for (auto& [match, group] : groups) {
-      if (!std::regex_search(parameter.name, match)) continue;
+      if (!match.found_in(parameter.name)) continue;
       group.parameters.push_back(parameter);
       break;
     }
@@ -125,6 +125,7 @@ class Adam : public sdk::Optimizer {
       options.eps = group.number("eps", options.eps);
       options.weight_decay = group.number("weight_decay", decoupled ? 1e-2 : 0.0);
       options.decoupled_weight_decay = decoupled;
+      options.foreach = group.settings.value("foreach", sdk::Json()) == true;
       result.push_back({group.tensors(), options});
     }
     return result;

@@ -67,6 +67,7 @@ std::optional<std::string> unsupported_step(const sdk::Json& step, const std::st
   const bool fsdp2 = api == "fully_shard";
   if (verb == "enter" && step.at("scope") != "no_grad" && fsdp2)
     return step.at("scope").get<std::string>() + " belongs to the flat-parameter APIs";
+  if (verb == "compile") return "there is no graph compiler for C++";
   if (verb == "clip_grad_norm" && api == "composable") return "the composable form has no clip_grad_norm";
   if (verb == "delay" && fsdp2 && step.value("at", "").starts_with("before_"))
     return "delays inside fully_shard need hooks that its public headers do not offer";

@@ -32,6 +32,15 @@ TEST(FullyShard, ReducesInTheReduceDtypeAndKeepsTheMastersDtype) {
   EXPECT_EQ(gradient(Simulated(c, "rank", "float64")), 257);  // widened, nothing is lost
 }
 
+TEST(FullyShard, WithoutAReduceDtypeTheEditionDecides) {
+  // 256 + 1 is 256 in bf16.
+  CaseInMemory c(2);
+  one_weight(c, {256, 1}, policy({{"param_dtype", "bfloat16"}}), "fully_shard");
+  c.steps(one_backward());
+  EXPECT_EQ(gradient(Simulated(c, "rank", "native", "2.14")), 128);
+  EXPECT_EQ(gradient(Simulated(c, "rank", "native", "2.15")), 128.5);
+}
+
 TEST(FullyShard, AnFp16SumThatWouldOverflowIsDividedBefore) {
   CaseInMemory c(2);
   one_weight(c, {60000, 60000}, policy({{"reduce_dtype", "float16"}}), "fully_shard");

@@ -13,9 +13,10 @@ using sdk::CaseInMemory;
 using Json = nlohmann::ordered_json;
 
 struct Simulated {
-  explicit Simulated(const CaseInMemory& c, const std::string& order = "rank", const std::string& precision = "native") {
+  explicit Simulated(const CaseInMemory& c, const std::string& order = "rank", const std::string& precision = "native",
+                     const std::string& edition = "2.11") {
     sdk::Case a_case = c.parsed();
-    a_case.oracle = {{"reduction_order", order}, {"precision", precision}};
+    a_case.oracle = {{"reduction_order", order}, {"precision", precision}, {"edition", edition}};
     Simulation simulation(a_case);
     for (int step = 0; step < static_cast<int>(a_case.program.size()); ++step) {
       if (!simulation.will_run(step)) continue;

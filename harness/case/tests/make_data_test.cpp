@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "harness/case/formula.hpp"
+#include "harness/case/fresh_data.hpp"
 #include "harness/case/tests/conformance_folder.hpp"
 
 namespace fsdp_cts {
@@ -144,6 +145,29 @@ TEST(MakeData, GraphBuffersHaveTheirFill) {
   EXPECT_THAT(values(data.at("buffers/a/0.k")), ElementsAre(1, 1));
   EXPECT_EQ(data.at("buffers/a/0.k").dtype, DType::float16);
   EXPECT_THAT(values(data.at("buffers/a/0.n")), ElementsAre(0));
+}
+
+TEST(FreshData, AreDrawnFromTheirSeedAndKnownToNoRecording) {
+  const Case written = first_case(
+      "id: F2MP/Class/test\nsource: {seed: \"0\", file: x, lines: \"1\"}\nclauses: [A]\nwhy: x\nworlds: [2]\n"
+      "lane: exact\nmodels:\n  model: {type: Linear, in: 8, out: 8}\ndata:\n  seed: 42\n  formula: dyadic\n  "
+      "levels: 3\n"
+      "  unit: 0.5\nprogram: [{build: model}, {observe: [full_parameters]}]\n"
+      "expect: [{equal: {what: [full_parameters], to: [reference, golden]}}]\n");
+  const Case fresh = with_fresh_data(written, 7, 3);
+  EXPECT_EQ(fresh.data["seed"], 7000003);
+  EXPECT_EQ(fresh.id, written.id);
+  EXPECT_EQ(fresh.expect[0]["equal"]["to"], Json({"reference"}));
+  const char* weight = "parameters/model/weight";
+  const auto drawn = make_data(fresh);
+  EXPECT_EQ(values(drawn.at(weight)), values(make_data(with_fresh_data(written, 7, 3)).at(weight)));
+  EXPECT_NE(values(drawn.at(weight)), values(make_data(written).at(weight)));
+  EXPECT_NE(values(drawn.at(weight)), values(make_data(with_fresh_data(written, 7, 4)).at(weight)));
+  EXPECT_NE(values(drawn.at(weight)), values(make_data(with_fresh_data(written, 8, 3)).at(weight)));
+  for (const double value : values(drawn.at(weight))) {
+    EXPECT_LE(std::abs(value), 1.5);
+    EXPECT_EQ(value * 2, std::round(value * 2));
+  }
 }
 
 }  // namespace

@@ -113,6 +113,16 @@ TEST(Twins, MayStandForTheUpstreamCasesThatTheFileLeavesOut) {
   EXPECT_EQ(cases[1].seed_cases, 1);
 }
 
+TEST(OfSeed, NamesTheCasesThatAreUpstreams) {
+  const auto cases = cases_of(
+      with_line(7, "worlds: [2]\nadditional_axes: {device: [cpu, gpu]}\nof_seed: \"flag == (device == 'gpu')\"") +
+      "twins:\n  other:\n    why: Different.\n");
+  std::vector<std::string> counted;
+  for (const Case& a_case : cases)
+    if (a_case.seed_cases) counted.push_back(a_case.id.substr(a_case.id.find_first_of("#[")));
+  EXPECT_THAT(counted, ElementsAre("[flag=true,device=gpu,world=2]", "[flag=false,device=cpu,world=2]"));
+}
+
 TEST(CpuForm, SaysWhatIsDoneInstead) {
   const auto cases =
       cases_of(with_line(7, "worlds: [2]\ncpu_form: [{text: slower}, {when: flag, text: nearer}]"));

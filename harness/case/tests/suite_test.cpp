@@ -9,6 +9,7 @@
 
 #include "harness/case/coverage.hpp"
 #include "harness/case/explain.hpp"
+#include "harness/case/lint.hpp"
 #include "harness/case/machine.hpp"
 #include "harness/case/schema.hpp"
 
@@ -69,35 +70,58 @@ TEST_F(Suite, EveryScenarioHasAQuickCase) {
   for (const auto& [scenario, has_one] : quick) EXPECT_TRUE(has_one) << scenario;
 }
 
-// What must have been judged on a CPU, one file per seed and world and one for the quick subset, so that a
-// case that vanishes is missed.
+// The API that all plans of a case ask for; "" where they differ or there is none.
+std::string api_of(const Case& a_case) {
+  std::set<std::string> apis;
+  for (const auto& [instance, plan] : a_case.plans.items()) apis.insert(plan.at("api").get<std::string>());
+  return apis.size() == 1 ? *apis.begin() : "";
+}
+
+// What must have been judged on a CPU: one file per seed and world, per API, for the quick subset and for
+// everything, so that a case that vanishes is missed. What needs a GPU is selected as well and demanded of
+// nobody.
 TEST_F(Suite, LevelsArePublished) {
   const Machine without_gpu{};
   struct Level {
     std::string of;
-    std::map<std::string, int> scenarios;
+    std::map<std::string, int> patterns;
+    void add(const std::string& pattern, bool demanded) { patterns[pattern] += demanded; }
   };
   std::map<std::string, Level> levels;  // by file name
+  levels["full.txt"].of = "all of the suite";
+  levels["quick.txt"].of = "the quick subset";
+  levels["wrap.txt"].of = "the wrapping policies (seed:WRAP)";
+  levels["fully_shard.txt"].of = "what concerns FSDP2 (fully_shard) alone";
+  levels["fsdp.txt"].of = "what concerns the FSDP1 wrapper alone";
+  levels["composable.txt"].of = "what concerns the composable form of FSDP1 alone";
   for (const Case& a_case : cases()) {
-    if (why_not_runnable(a_case, without_gpu)) continue;
+    const bool runnable = !why_not_runnable(a_case, without_gpu);
     std::string name = a_case.seed + ".w" + std::to_string(a_case.world) + ".txt";
     std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
     Level& level = levels[name];
     level.of = "seed:" + a_case.seed + " at world " + std::to_string(a_case.world);
-    ++level.scenarios[a_case.scenario];
-    levels["quick.txt"].of = "--quick";
-    if (a_case.quick) ++levels["quick.txt"].scenarios[a_case.scenario];
+    level.add(a_case.scenario + "[*world=" + std::to_string(a_case.world) + "]", runnable);
+    const std::string all_of_it = a_case.scenario + "[*";
+    levels["full.txt"].add(all_of_it, runnable);
+    if (a_case.seed == "WRAP") levels["wrap.txt"].add(all_of_it, runnable);
+    if (!api_of(a_case).empty()) levels[api_of(a_case) + ".txt"].add(all_of_it, runnable);
+    if (a_case.quick) levels["quick.txt"].add(a_case.id, runnable);
   }
   for (const auto& [name, level] : levels) {
-    std::string text =
-        "# What a run of " + level.of +
-        " must have judged on a CPU, for `fsdp-cts run --must-run`. Fewer is a fault of the run.\n";
-    for (const auto& [scenario, count] : level.scenarios)
-      text += scenario + "[* >= " + std::to_string(count) + "\n";
+    std::string text = "# " + level.of +
+                       ": the cases, and how many of them must have been judged on a CPU. For `fsdp-cts run "
+                       "--level " +
+                       name.substr(0, name.rfind('.')) + "`.\n";
+    for (const auto& [pattern, count] : level.patterns)
+      text += pattern + " >= " + std::to_string(count) + "\n";
     expect_published("levels/" + name, text);
   }
   for (const auto& file : std::filesystem::directory_iterator(conformance / "levels"))
     EXPECT_TRUE(levels.count(file.path().filename().string())) << file.path() << " is no level; remove it";
+}
+
+TEST_F(Suite, ClaimsFitItsLines) {
+  EXPECT_NO_THROW(check_suite(conformance));
 }
 
 TEST(Seeds, HaveTheTotalsOfTheUpstreamFiles) {
@@ -122,6 +146,23 @@ TEST_F(Suite, CoversEverySeed) {
   const Coverage coverage = measure_coverage(cases(), load_seeds(conformance), this_machine());
   for (const std::string& fault : coverage.faults) ADD_FAILURE() << fault;
   for (const MethodCoverage& method : coverage.methods) EXPECT_EQ(method.missing(), 0) << method.seed.method;
+}
+
+TEST_F(Suite, ProgramsAreCountedBesideCases) {
+  const Coverage coverage = measure_coverage(cases(), load_seeds(conformance), Machine{});
+  EXPECT_GT(coverage.programs, 0);
+  EXPECT_LT(coverage.programs, coverage.runnable);
+  EXPECT_LT(coverage.distinct.all, coverage.cases.all);
+  EXPECT_LE(coverage.distinct.exact, coverage.distinct.numeric);
+  EXPECT_LT(coverage.distinct.numeric, coverage.distinct.all);
+  int sentences = 0;
+  for (const auto& [sentence, count] : coverage.dropped) sentences += count;
+  EXPECT_GE(sentences, coverage.cpu_forms);
+  const auto rests_on_reports = [&](const std::string& scenario) {
+    return std::count(coverage.self_reported.begin(), coverage.self_reported.end(), scenario) > 0;
+  };
+  EXPECT_TRUE(rests_on_reports("WRAP/TestAutoWrap/test_module_wrap_policy"));
+  EXPECT_FALSE(rests_on_reports("F2MP/TestFullyShardMixedPrecisionTraining/test_compute_dtype"));
 }
 
 }  // namespace

@@ -39,8 +39,10 @@ std::string CommandLine::fault(const std::string& name, const std::string& more)
 }
 
 void CommandLine::record() const {
-  const Ran ran =
-      (*this)(fmt::format("run T/TestCommandLine/test_parameters --testee {} --record store", FAULT_TESTEE));
+  const Ran ran = (*this)(
+      fmt::format("run T/TestCommandLine/test_parameters --testee '{} --name pytorch --version 2.11.0' "
+                  "--record store",
+                  FAULT_TESTEE));
   ASSERT_EQ(ran.exit_code, 0) << ran.output;
 }
 

@@ -109,19 +109,202 @@ TEST_F(RunTest, AllSkippedIsNeitherPassedNorFailed) {
   const Ran ran = cts(fmt::format("run T/TestCommandLine/test_parameters {} --device cuda", cts.fault("")));
   if (ran.output.find("no GPU") == std::string::npos) GTEST_SKIP() << "this machine has a GPU";
   EXPECT_EQ(ran.exit_code, 77) << ran.output;
-  EXPECT_EQ(cts("run T/TestCommandLine/test_needs_gpu").exit_code, 77);
+  EXPECT_EQ(cts("run T/TestCommandLine/test_needs_gpu --report out.ndjson").exit_code, 77);
+  const Ran verified = cts("verify out.ndjson");
+  EXPECT_EQ(verified.exit_code, 77) << verified.output;
+  EXPECT_THAT(verified.output, HasSubstr("level: none: every case was skipped"));
 }
 
-TEST_F(RunTest, AllUnsupportedIsNeitherPassedNorFailed) {
+TEST_F(RunTest, UnsupportedIsNotAsExpected) {
   cts.record();
-  const Report report = report_of("unsupported", "--rank -1", 77);
-  EXPECT_EQ(report.footer["verdicts"], (Json{{"unsupported", 2}}));
+  const Report all = report_of("unsupported", "--rank -1", 1);
+  EXPECT_EQ(all.footer["verdicts"], (Json{{"unsupported", 2}}));
+  const Report one = report_of("unsupported", "--rank -1 --when first=true", 1);
+  EXPECT_EQ(one.footer["verdicts"], (Json{{"pass", 1}, {"unsupported", 1}}));
+  const Ran ran = cts("report out.ndjson");
+  EXPECT_THAT(ran.output, HasSubstr("1 unsupported: T/TestCommandLine/test_parameters: "));
+}
+
+TEST_F(RunTest, UnsupportedIsExpectedWhereItIsAnnounced) {
+  cts.record();
+  std::ofstream(cts.folder() / "known.yaml")
+      << "- {id: '*first=true*', verdict: unsupported, reason: not yet, expires: 2999-01-01}\n";
+  const std::string run =
+      fmt::format("run --level parameters {} --expectations known.yaml --report out.ndjson",
+                  cts.fault("unsupported", "--rank -1 --when first=true"));
+  const Ran ran = cts(run);
+  EXPECT_EQ(ran.exit_code, 0) << ran.output;
+  const Ran verified = cts("verify out.ndjson");
+  EXPECT_EQ(verified.exit_code, 0) << verified.output;
+  EXPECT_THAT(verified.output, HasSubstr("level: parameters (1 known deviations)"));
+}
+
+TEST_F(RunTest, FixAddsWhatDeviates) {
+  cts.record();
+  std::ofstream(cts.folder() / "known.yaml") << "";
+  const std::string run = fmt::format("run --level parameters {} --expectations known.yaml",
+                                      cts.fault("unsupported", "--rank -1 --when first=true"));
+  const Ran fixed = cts(run + " --fix");
+  EXPECT_EQ(fixed.exit_code, 1) << fixed.output;
+  EXPECT_THAT(fixed.output, HasSubstr("0 entries before, 0 of them or in their place now, 1 added"));
+  EXPECT_EQ(cts(run).exit_code, 0);
+}
+
+TEST_F(RunTest, ALevelSelectsAndDemandsItsCases) {
+  cts.record();
+  const Ran reached = cts(fmt::format("run --level parameters {} --report out.ndjson", cts.fault("")));
+  EXPECT_EQ(reached.exit_code, 0) << reached.output;
+  EXPECT_THAT(cts("verify out.ndjson").output, HasSubstr("level: parameters"));
+  EXPECT_EQ(cts("verify out.ndjson --level quick").exit_code, 0);
+  const Ran more = cts("verify out.ndjson --level vanished");
+  EXPECT_EQ(more.exit_code, 1);
+  EXPECT_THAT(more.output, HasSubstr("level: none: of 'vanished', 2 cases of"));
+  const Ran vanished = cts(fmt::format("run --level vanished {}", cts.fault("")));
+  EXPECT_EQ(vanished.exit_code, 1) << vanished.output;
+  EXPECT_THAT(vanished.output, HasSubstr("not in order: 2 cases of"));
+  const Ran unknown = cts(fmt::format("run --level fully_shart {}", cts.fault("")));
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.output, HasSubstr("levels are full, parameters, quick, vanished"));
+  EXPECT_EQ(cts(fmt::format("run --level parameters --world 2 {}", cts.fault(""))).exit_code, 2);
+}
+
+TEST_F(RunTest, APartReachesALevelOnlyIfThatIsAskedFor) {
+  cts.record();
+  report_of("", "", 0);
+  const Ran part = cts("verify out.ndjson");
+  EXPECT_EQ(part.exit_code, 1) << part.output;
+  EXPECT_THAT(part.output, HasSubstr("only a part of the suite was selected"));
+  EXPECT_EQ(cts("verify out.ndjson --partial").exit_code, 0);
+  report_of("wrong_value", "", 1);
+  EXPECT_EQ(cts("verify out.ndjson --partial").exit_code, 1);
 }
 
 TEST_F(RunTest, ATesteeThatIsNotThere) {
   const Ran ran = cts("run T/TestCommandLine/test_parameters --testee ./nobody");
   EXPECT_EQ(ran.exit_code, 1) << ran.output;
   EXPECT_THAT(ran.output, HasSubstr("SETUP_ERROR"));
+}
+
+TEST_F(RunTest, OnlyPyTorchIsRecordedAndOnlyOneVersionOfIt) {
+  const auto record = [&](const std::string& name_and_version) {
+    return cts(fmt::format("run T/TestCommandLine/test_parameters --testee '{} {}' --record store",
+                           FAULT_TESTEE, name_and_version));
+  };
+  const Ran other = record("--name mine");
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+  EXPECT_THAT(other.output, HasSubstr("only PyTorch is recorded, and this testee is mine"));
+  EXPECT_FALSE(fs::exists(cts.folder() / "store" / "index"));
+  cts.record();
+  const Ran later = record("--name pytorch --version 2.15.0");
+  EXPECT_EQ(later.exit_code, 2) << later.output;
+  EXPECT_THAT(later.output,
+              HasSubstr("holds recordings of pytorch 2.11.0, and this testee is pytorch 2.15.0"));
+}
+
+TEST_F(RunTest, ARecordingSaysWhoMadeItAndHow) {
+  cts.record();
+  std::ifstream index(cts.folder() / "store/index/T/TestCommandLine/test_parameters.json");
+  for (const auto& [id, entry] : Json::parse(index).at("cases").items())
+    EXPECT_EQ(entry.at("made_by"), (Json{{"name", "pytorch"}, {"version", "2.11.0"}})) << id;
+  std::ifstream manifest(cts.folder() / "store/MANIFEST.json");
+  EXPECT_EQ(
+      Json::parse(manifest).at("command"),
+      fmt::format(
+          "fsdp-cts run T/TestCommandLine/test_parameters --testee '{} --name pytorch --version 2.11.0' "
+          "--record store",
+          FAULT_TESTEE));
+}
+
+TEST_F(RunTest, TheConsoleNamesVersionsAndAgainKeepsTheOptions) {
+  cts.record();
+  const Ran ran = cts("run T/TestCommandLine/test_parameters " +
+                      cts.fault("wrong_value", "--name pytorch --version 2.15.0") + " --edition 2.12");
+  EXPECT_THAT(ran.output,
+              HasSubstr("testee pytorch 2.15.0 (none on cpu), recordings of pytorch 2.11.0, edition 2.12"));
+  EXPECT_THAT(ran.output, HasSubstr("note: the testee is PyTorch 2.15.0 and is judged by the rules of 2.12"));
+  EXPECT_THAT(ran.output, HasSubstr("--golden store --edition 2.12\n"));
+  const Ran wrong = cts("run T/TestCommandLine/test_parameters --edition new " + cts.fault(""));
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.output, HasSubstr("--edition needs a PyTorch version such as 2.15, not 'new'"));
+}
+
+TEST_F(RunTest, ReplayTakesTheOptionsFromTheBundle) {
+  cts.record();
+  cts("run T/TestCommandLine/test_parameters " + cts.fault("wrong_value", "--when first=true") +
+      " --edition 2.12");
+  const Ran again = cts("replay out/failures/*");
+  EXPECT_EQ(again.exit_code, 1) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("edition 2.12"));
+}
+
+TEST_F(RunTest, ATesteeWhoseInstrumentSeesNothingIsNotJudged) {
+  cts.record();
+  const Report report = report_of("blind_instrument", "--rank -1", 1);
+  EXPECT_EQ(of(report, "first=true")["verdict"], "setup_error");
+  EXPECT_EQ(of(report, "first=true")["code"], "instrument_blind");
+}
+
+TEST_F(RunTest, APythonForAnotherTesteeOrWithoutTorchIsRefused) {
+  const Ran other = cts("run T/TestCommandLine/test_parameters --python /usr/bin/python3");
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.output, HasSubstr("--python is for --testee pytorch; 'cpp' was asked for"));
+  const Ran empty = cts("run T/TestCommandLine/test_parameters --testee pytorch --python /bin/false");
+  EXPECT_EQ(empty.exit_code, 2);
+  EXPECT_THAT(empty.output, HasSubstr("/bin/false is no Python with torch; `ci/setup` makes one"));
+}
+
+TEST_F(RunTest, ATesteeThatDoesNotStartIsTriedTwiceAndShown) {
+  fs::create_directories(cts.folder() / "own");
+  fs::copy(fs::path(SMALL_SUITE) / "conformance", cts.folder() / "own/conformance",
+           fs::copy_options::recursive);
+  const fs::path scenario = cts.folder() / "own/conformance/scenarios/t/test_parameters.yaml";
+  std::ifstream stream(scenario);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  text.replace(text.find("worlds: [2]"), 11, "worlds: [1, 2, 3, 4]");
+  std::ofstream(scenario) << text;
+  std::ofstream(cts.folder() / "testee.sh") << "#!/bin/sh\necho started >> starts.txt\n"
+                                               "echo \"no module called $MISSING\" >&2\nexit 1\n";
+  fs::permissions(cts.folder() / "testee.sh", fs::perms::owner_all);
+  const Ran ran =
+      cts("run T/TestCommandLine/test_parameters --root own --testee ./testee.sh --env MISSING=mine --report "
+          "out.ndjson");
+  EXPECT_EQ(ran.exit_code, 1) << ran.output;
+  EXPECT_THAT(ran.output, HasSubstr("start_failed: rank 0 did not start: it ended with exit code 1"));
+  EXPECT_THAT(ran.output, HasSubstr("| no module called mine"));
+  EXPECT_THAT(ran.output, HasSubstr("bundle: out/failures/"));
+  EXPECT_THAT(ran.output, HasSubstr(" --env MISSING=mine"));
+  const Report report = read_report(cts.folder() / "out.ndjson");
+  EXPECT_EQ(report.footer["verdicts"].value("crash", 0), 2);
+  EXPECT_EQ(report.footer["verdicts"].value("setup_error", 0), 6);
+  EXPECT_THAT(
+      of(report, "world=4")["summary"].get<std::string>(),
+      HasSubstr("not tried, because the testee did not start for T/TestCommandLine/test_parameters["));
+  std::ifstream starts(cts.folder() / "starts.txt");
+  EXPECT_EQ(std::count(std::istreambuf_iterator<char>(starts), {}, '\n'), 2);
+  const fs::path bundle = cts.folder() / of(report, "world=1")["bundle"].get<std::string>();
+  EXPECT_TRUE(fs::exists(bundle / "rank0.output.txt"));
+}
+
+TEST_F(RunTest, StopsAtTheFirstFailureWhenAsked) {
+  cts.record();
+  const Ran ran =
+      cts(fmt::format("run T/TestCommandLine/test_parameters {} --fail-fast --jobs 1 --report a.ndjson",
+                      cts.fault("wrong_value")));
+  EXPECT_EQ(ran.exit_code, 1) << ran.output;
+  const Json verdicts = read_report(cts.folder() / "a.ndjson").footer["verdicts"];
+  EXPECT_EQ(verdicts.value("fail", 0), 1);
+  EXPECT_EQ(verdicts.value("skipped", 0), 1);
+}
+
+TEST_F(RunTest, AHangIsShownWithItsStacksAndTakesTheGivenTime) {
+  cts.record();
+  const Ran ran = cts(fmt::format("run T/TestCommandLine/test_parameters {} --timeout 1 --report a.ndjson",
+                                  cts.fault("hang_in_collective", "--when first=true --peers-wait")));
+  EXPECT_EQ(ran.exit_code, 1) << ran.output;
+  const Report report = read_report(cts.folder() / "a.ndjson");
+  EXPECT_EQ(of(report, "first=true")["verdict"], "hang");
+  EXPECT_LT(of(report, "first=true")["seconds"].get<double>(), 10);
+  EXPECT_THAT(ran.output, HasSubstr("stacks of the rank"));
 }
 
 TEST_F(RunTest, MustRunNoticesWhatVanished) {
@@ -197,6 +380,22 @@ TEST_F(RunTest, VerifyRefusesWhatIsNotWhole) {
   EXPECT_EQ(cts("verify b.ndjson").exit_code, 1);
 }
 
+TEST_F(RunTest, AMethodPassesWhenEveryCaseOfItPassed) {
+  cts.record();
+  const auto coverage = [&](const std::string& run) {
+    cts(run + " --report out.ndjson");
+    return cts("coverage --report out.ndjson").output;
+  };
+  const std::string all = "run T/TestCommandLine/test_parameters ";
+  EXPECT_THAT(coverage(all + cts.fault("")), HasSubstr(", passing  TestCommandLine/test_parameters"));
+  EXPECT_THAT(coverage(all + cts.fault("")), HasSubstr("1 methods pass in the report given"));
+  EXPECT_THAT(coverage(all + cts.fault("wrong_value", "--when first=true")),
+              HasSubstr("NOT passing: 1 of 2 passed, 1 fail"));
+  EXPECT_THAT(coverage(all + cts.fault("unsupported", "--rank -1 --when first=true")),
+              HasSubstr("NOT passing: 1 of 2 passed, 1 unsupported"));
+  EXPECT_THAT(coverage("run --quick " + cts.fault("")), HasSubstr("NOT passing: 1 of 2 passed, 1 not run"));
+}
+
 TEST_F(RunTest, ListAndExplain) {
   const Ran list = cts("list --json");
   EXPECT_EQ(list.exit_code, 0);
@@ -217,6 +416,7 @@ TEST_F(RunTest, ListAndExplain) {
 TEST_F(RunTest, MistakesInScenariosAreToldWithTheirPlace) {
   fs::create_directories(cts.folder() / "own/conformance/scenarios");
   std::ofstream(cts.folder() / "own/conformance/scenarios/bad.yaml") << "id: T/C/bad\nlanes: exact\n";
+  std::ofstream(cts.folder() / "own/conformance/clauses.md") << "| G-1 | MUST | a rule | own |\n";
   const Ran ran = cts("list --root own");
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.output, HasSubstr("bad.yaml:2"));

@@ -1,10 +1,12 @@
 // collectives: how many operations of a kind each trace holds, and what each of them must look like.
 // collective_bytes: how many bytes each trace adds up to. order: which of two operations comes first.
+// transport_bytes: how many bytes crossed the wire, whatever the traces say.
 #include "harness/judge/collectives.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "harness/judge/expectations/kinds.hpp"
 
@@ -39,6 +41,19 @@ const Property properties[] = {
     {"out_numel", [](const Collective& event) { return Json(event.out_numel); }},
 };
 
+// The ranks that must share a collective with `rank`: "world", "self" or the group it stands in, of a list.
+std::vector<int> due_group(const Json& groups, int rank, int world) {
+  if (groups == "self") return {rank};
+  std::vector<int> all(static_cast<std::size_t>(world));
+  std::iota(all.begin(), all.end(), 0);
+  if (groups == "world") return all;
+  for (const Json& group : groups) {
+    const auto ranks = group.get<std::vector<int>>();
+    if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return ranks;
+  }
+  return {};
+}
+
 // False after the first finding: one expectation tells one divergence.
 bool check_trace(const Trace& trace, const Json& arguments, const Scene& scene, Outcome& outcome) {
   long count = 0;
@@ -59,6 +74,18 @@ bool check_trace(const Trace& trace, const Json& arguments, const Scene& scene, 
       outcome.findings.push_back(std::move(finding));
       return false;
     }
+    if (!arguments.contains("groups")) continue;
+    const auto due = due_group(arguments["groups"], trace.place.rank.value_or(0), scene.a_case.world);
+    if (event.group == due) continue;
+    Finding finding =
+        failure(scene, trace.place,
+                {"collective_group",
+                 fmt::format("{}: {} must be over ranks {}, event {} is {}", describe(trace.place),
+                             subject(arguments), fmt::join(due, ","), i, describe(event)),
+                 event.group, due});
+    finding.divergence["index"] = i;
+    outcome.findings.push_back(std::move(finding));
+    return false;
   }
   const bool exact = arguments.contains("count");
   const long wanted = exact ? arguments["count"].get<long>() : arguments.value("at_least", 1L);
@@ -106,27 +133,42 @@ void check_order(const Json& arguments, const Selection& selection, const Scene&
   const auto all = traces(scene, selection, outcome.findings);
   if (all.empty()) return nothing_observed(outcome, "trace");
   for (const Trace& trace : all) {
+    const std::vector<Collective>& events = trace.with_compute;
     // Where the first event stands that is meant by "first" or "then".
     const auto position = [&](const char* which) {
       const Json& wanted = arguments.at(which);
-      return std::find_if(trace.events.begin(), trace.events.end(), [&](const Collective& event) {
-        return selected(event, arguments) && wanted.at("op") == event.op && wanted.at("unit") == event.unit;
+      return std::find_if(events.begin(), events.end(), [&](const Collective& event) {
+        return selected(event, arguments) && wanted.at("op") == event.op && event.unit == wanted.at("unit");
       });
     };
     const auto shown = [&](const char* which) {
       const Json& wanted = arguments.at(which);
       const auto unit = wanted.at("unit").get<std::string>();
-      return fmt::format("the {} of {}", wanted.at("op").get<std::string>(),
+      const auto op = wanted.at("op").get<std::string>();
+      return fmt::format("the {} of {}", op == "compute" ? "computation" : op,
                          unit.empty() ? "the root" : "'" + unit + "'");
     };
     const auto first = position("first"), then = position("then");
     std::string wrong;
     for (const auto& [event, which] : {std::pair(first, "first"), std::pair(then, "then")}) {
-      if (event == trace.events.end()) wrong = shown(which) + " is not in it";
+      if (event != events.end()) continue;
+      wrong = shown(which) + " is not in it";
+      const auto nameless =
+          std::find_if(events.begin(), events.end(), [&, which = which](const Collective& e) {
+            return selected(e, arguments) && arguments.at(which).at("op") == e.op && !e.unit;
+          });
+      if (nameless == events.end()) continue;
+      outcome.findings.push_back(
+          {VerdictKind::unresolved, "unit_unknown",
+           fmt::format(
+               "{}: {} is to be found, and the testee does not say which unit its collectives are for "
+               "(\"unit\" is null in {})",
+               describe(trace.place), shown(which), describe(*nameless))});
+      return;
     }
     if (wrong.empty() && then < first)
-      wrong = fmt::format("{} is event {} and {} event {}", shown("then"), then - trace.events.begin(),
-                          shown("first"), first - trace.events.begin());
+      wrong = fmt::format("{} is event {} and {} event {}", shown("then"), then - events.begin(),
+                          shown("first"), first - events.begin());
     if (wrong.empty()) continue;
     outcome.findings.push_back(
         failure(scene, trace.place,
@@ -134,6 +176,23 @@ void check_order(const Json& arguments, const Selection& selection, const Scene&
                                                  shown("first"), shown("then"), wrong)}));
     return;
   }
+}
+
+void check_transport_bytes(const Json& arguments, const Selection&, const Scene& scene, Outcome& outcome) {
+  if (!scene.run.sent)
+    return;  // another backend than Gloo: the trace stays the testee's word, and is said to be
+  const auto sent = *scene.run.sent;
+  const auto least = arguments.at("at_least").get<std::uint64_t>(),
+             most = arguments.at("at_most").get<std::uint64_t>();
+  if (sent >= least && sent <= most) return;
+  Finding finding{
+      VerdictKind::fail, "transport_bytes",
+      fmt::format("the kernel counted {} bytes sent on the ranks' sockets during the case; {} are due {}",
+                  sent, sent < least ? fmt::format("at least {}", least) : fmt::format("at most {}", most),
+                  sent < least ? "for the gathers and reductions of this program"
+                               : "for them, so that something else was sent as well")};
+  finding.divergence = {{"actual", sent}, {"expected", sent < least ? least : most}};
+  outcome.findings.push_back(std::move(finding));
 }
 
 }  // namespace fsdp_cts

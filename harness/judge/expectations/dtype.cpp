@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <regex>
 
 #include "harness/judge/compare.hpp"
 #include "harness/judge/expectations/kinds.hpp"
+#include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -82,13 +82,12 @@ void check_finite(const Json& arguments, const Selection& selection, const Scene
 
 void check_gradient_none(const Json& arguments, const Selection& selection, const Scene& scene,
                          Outcome& outcome) {
-  const std::regex match(arguments.value("match", std::string(".*")));
+  const Pattern match(arguments.value("match", std::string(".*")));
   const bool wanted = arguments.at("is").get<bool>();
   long seen = 0;
   auto word = [](bool none) { return none ? "none" : "present"; };
   for (const auto& [place, value] : scene.testee.values) {
-    if (place.what != "gradients" || !selection.takes(place) || !std::regex_search(place.name, match))
-      continue;
+    if (place.what != "gradients" || !selection.takes(place) || !match.found_in(place.name)) continue;
     if (value.none == wanted) {
       ++seen;
       continue;
@@ -112,14 +111,13 @@ void check_gradient_none(const Json& arguments, const Selection& selection, cons
 
 void check_requires_grad(const Json& arguments, const Selection& selection, const Scene& scene,
                          Outcome& outcome) {
-  const std::regex match(arguments.value("match", std::string(".*")));
+  const Pattern match(arguments.value("match", std::string(".*")));
   const bool wanted = arguments.at("is").get<bool>();
   long seen = 0;
   auto word = [](bool required) { return required ? "trained" : "frozen"; };
   for (const Held& held : scene.testee.held) {
     const Place& place = held.place;
-    if (place.what != "parameters" || !selection.takes(place) || !std::regex_search(place.name, match))
-      continue;
+    if (place.what != "parameters" || !selection.takes(place) || !match.found_in(place.name)) continue;
     if (held.requires_grad == wanted) {
       ++seen;
       continue;

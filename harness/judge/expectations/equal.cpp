@@ -25,7 +25,7 @@ class Equal {
         what_(strings_of(arguments.at("what"))),
         tolerance_(arguments.value("tolerance", Json())),
         check_dtype_(arguments.value("check_dtype", true)) {
-    const bool order_sensitive = arguments.value("order_sensitive", false) && scene.a_case.world > 2;
+    order_sensitive_ = arguments.value("order_sensitive", false) && scene.a_case.world > 2;
     for (const std::string& name : strings_of(arguments.at("to"))) {
       const Truth& truth = scene.truths.named(name);
       if (truth.problem) {
@@ -38,18 +38,22 @@ class Equal {
         continue;
       }
       // A recording whose reductions added in another order says nothing about this testee's last bits.
-      if (name == "golden" && order_sensitive && truth.reduction_order != scene.reduction_order()) continue;
+      if (name == "golden" && order_sensitive_ && truth.reduction_order != scene.reduction_order()) {
+        ++outcome.counts.truths.golden_left_out;
+        continue;
+      }
       truths_.push_back({name, &truth});
+      ++(name == "golden" ? outcome.counts.truths.golden : outcome.counts.truths.reference);
     }
     // The reference runs in the testee's order; the recording may speak about it only where order cannot
     // matter or is the same.
-    truths_comparable_ = truths_.size() == 2 &&
-                         (scene.a_case.world <= 2 || !arguments.value("order_sensitive", false) ||
-                          scene.truths.golden.reduction_order == scene.truths.reference.reduction_order);
+    truths_comparable_ =
+        truths_.size() == 2 &&
+        (!order_sensitive_ || scene.truths.golden.reduction_order == scene.truths.reference.reduction_order);
   }
 
   void run() {
-    if (truths_.empty()) return;
+    if (truths_.empty()) return no_truth_left();
     const long tensors_before = outcome_.counts.tensors;
     compare_values();
     compare_facts();
@@ -58,6 +62,17 @@ class Equal {
   }
 
  private:
+  // A testee that nobody judged has not passed. Of a truth that is missing or has a problem the constructor
+  // told; that finding is the worse one and decides.
+  void no_truth_left() {
+    outcome_.findings.push_back(
+        {VerdictKind::unresolved, "no_truth_left",
+         fmt::format("nobody judged {}: the recording was made in reduction order '{}', this implementation "
+                     "declares '{}', and the reference is not asked",
+                     fmt::join(what_, ", "), scene_.truths.golden.reduction_order,
+                     scene_.reduction_order())});
+  }
+
   bool wanted(const Place& place) const {
     return selection_.takes(place) && std::find(what_.begin(), what_.end(), place.what) != what_.end();
   }
@@ -105,23 +120,43 @@ class Equal {
         const Value& expected = values.at(*other);
         Difference difference;
         if (!presence_differs(actual, expected) && !actual.none) {
-          difference = compare(actual.tensor, expected.tensor, tolerance(actual, expected), check_dtype_);
+          difference =
+              compare(actual.tensor, expected.tensor, tolerance(place, actual, expected), check_dtype_);
           if (!counted) count_comparison(outcome_, difference);
+          if (!difference) outcome_.max_noise = std::max(outcome_.max_noise, difference.max_noise);
           counted = true;
         }
         if (!difference && !presence_differs(actual, expected)) continue;
+        note_noise_due(difference);
         Place shown = place;
         if (!shown.rank) shown.rank = other->rank;
         Finding finding = tensor_failure(scene_, shown, actual, expected, difference, truth.name);
-        if (difference.kind == Difference::Kind::value) add_neighbours(finding, place, difference.index);
+        if (difference.kind == Difference::Kind::value) {
+          add_neighbours(finding, place, difference.index);
+          if (order_sensitive_ && scene_.reduction_order() == "unspecified")
+            finding.summary +=
+                "; the testee does not say in which order its reductions add: if it is the order of ranks or "
+                "Gloo's ring, declare reduction_order \"rank\" or \"ring\" in hello and be judged by it";
+        }
         fail(std::move(finding));
         return;
       }
     }
   }
 
-  Tolerance tolerance(const Value& a, const Value& b) const {
-    return tolerance_from(tolerance_, scene_.a_case.lane, a.tensor.dtype, b.tensor.dtype);
+  // Upstream's or the scenario's, and in the tolerance lane the noise of the tensor beside it.
+  Tolerance tolerance(const Place& place, const Value& a, const Value& b) const {
+    Tolerance allowed = tolerance_from(tolerance_, scene_.a_case.lane, a.tensor.dtype, b.tensor.dtype);
+    if (counts_noise(allowed) && scene_.truths.noise) allowed.noise = scene_.truths.noise->at(place);
+    return allowed;
+  }
+  bool counts_noise(const Tolerance& allowed) const {
+    return !allowed.exact && scene_.a_case.lane == Lane::tolerance;
+  }
+  void note_noise_due(const Difference& difference) {
+    if (difference.kind == Difference::Kind::value && counts_noise(difference.tolerance) &&
+        !scene_.truths.noise)
+      outcome_.noise_due = true;
   }
 
   // What each truth says about the very element, so that a person sees at once who stands alone.
@@ -146,8 +181,9 @@ class Equal {
         const Value& g = golden.at(*of_golden);
         Difference difference;
         if (!presence_differs(r, g) && !r.none)
-          difference = compare(r.tensor, g.tensor, tolerance(r, g), check_dtype_);
+          difference = compare(r.tensor, g.tensor, tolerance(place, r, g), check_dtype_);
         if (!difference && !presence_differs(r, g)) continue;
+        note_noise_due(difference);
         Finding finding = tensor_failure(scene_, *of_golden, r, g, difference, "golden recording");
         finding.kind = VerdictKind::setup_error;
         finding.code = "truths_disagree";
@@ -212,6 +248,7 @@ class Equal {
   std::vector<std::string> what_;
   Json tolerance_;
   bool check_dtype_;
+  bool order_sensitive_ = false;  // from three ranks on, where the scenario says so
   std::vector<NamedTruth> truths_;
   bool truths_comparable_ = false;
   std::vector<Finding> failures_, disagreements_;

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <regex>
 
 #include "harness/judge/expectations/kinds.hpp"
+#include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -60,7 +60,7 @@ void check_error(const Json& arguments, const Selection& selection, const Scene&
     if (error.is_null())
       return fail("no_error", fmt::format("{} matching '{}'", type.empty() ? "an error" : type, message));
     if (!type.empty() && error.value("type", "") != type) return fail("error_type", type);
-    if (!message.empty() && !std::regex_search(error.value("message", std::string()), std::regex(message)))
+    if (!message.empty() && !Pattern(message).found_in(error.value("message", std::string())))
       return fail("error_message", fmt::format("a message matching '{}'", message));
     if (!phase.empty() && error.value("phase", "") != phase) return fail("error_phase", "phase " + phase);
   }
@@ -85,10 +85,10 @@ void check_no_error(const Json& arguments, const Selection& selection, const Sce
 namespace {
 
 long count_matching(const Json& warnings, const std::string& message, const std::string& category) {
-  const std::regex pattern(message);
+  const Pattern pattern(message);
   return std::count_if(warnings.begin(), warnings.end(), [&](const Json& warning) {
     return (category.empty() || warning.value("category", "") == category) &&
-           std::regex_search(warning.value("message", std::string()), pattern);
+           pattern.found_in(warning.value("message", std::string()));
   });
 }
 

@@ -26,6 +26,27 @@ ByName named(const Json& object) {
   return result;
 }
 
+// What the truth says of a unit the testee must say too: a key left out is an answer left out.
+std::optional<FactDifference> unit_differs(const std::string& module, const Json& actual,
+                                           const Json& expected) {
+  const auto differs = [&](const Json& from, const std::string& key,
+                           const Json& value) -> std::optional<FactDifference> {
+    if (!from.contains(key)) return FactDifference{module + " " + key, "left out", value};
+    if (!same_json(from[key], value)) return FactDifference{module + " " + key, from[key], value};
+    return std::nullopt;
+  };
+  for (const char* key : {"class", "parameters"}) {
+    if (!expected.contains(key)) continue;
+    if (auto difference = differs(actual, key, expected[key])) return difference;
+  }
+  const Json settings = actual.value("settings", Json::object());
+  const Json due = expected.value("settings", Json::object());
+  for (const auto& [key, value] : due.items()) {
+    if (auto difference = differs(settings, key, value)) return difference;
+  }
+  return std::nullopt;
+}
+
 std::optional<FactDifference> units_differ(const Json& actual, const Json& expected) {
   ByName left, right;
   for (const Json& unit : actual) left[unit.at("module").get<std::string>()] = unit;
@@ -33,17 +54,7 @@ std::optional<FactDifference> units_differ(const Json& actual, const Json& expec
   for (const auto& [module, unit] : right) {
     if (!left.count(module)) return FactDifference{module, "no unit", "a unit"};
     const Json& other = left[module];
-    for (const char* list : {"class", "parameters"}) {
-      if (unit.contains(list) && other.contains(list) && !same_json(unit[list], other[list])) {
-        return FactDifference{module + " " + list, other[list], unit[list]};
-      }
-    }
-    if (!unit.contains("settings") || !other.contains("settings")) continue;
-    for (const auto& [key, value] : unit["settings"].items()) {
-      if (other["settings"].contains(key) && !same_json(other["settings"][key], value)) {
-        return FactDifference{module + " " + key, other["settings"][key], value};
-      }
-    }
+    if (auto difference = unit_differs(module, other, unit)) return difference;
   }
   for (const auto& [module, unit] : left) {
     if (!right.count(module)) return FactDifference{module, "a unit", "no unit"};

@@ -3,11 +3,11 @@
 // tensors differ.
 #include <fmt/format.h>
 
-#include <regex>
 #include <tuple>
 
 #include "harness/judge/expectations/kinds.hpp"
 #include "harness/judge/expectations/tensor_difference.hpp"
+#include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -134,15 +134,16 @@ void check_match(const Json& arguments, const Selection& selection, const Scene&
 void check_differ(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
   const Sides sides = sides_from(arguments, selection, scene);
   const bool limited = arguments.contains("only");
-  const std::regex only(arguments.value("only", std::string(".*")));
-  long differing = 0;
+  const Pattern only(arguments.value("only", std::string(".*")));
+  long differing = 0, named = 0;
   bool told = false;
   const Place* first = nullptr;
   for_pairs(sides, arguments, scene, outcome,
             [&](const Place& place, const Value& a, const Value& b, const Difference& difference) {
               if (!first) first = &place;
               const bool differs = difference || presence_differs(a, b);
-              const bool should = std::regex_search(place.name, only);
+              const bool should = only.found_in(place.name);
+              named += should;
               if (differs && should) ++differing;
               if (told || !limited || differs == should) return;
               told = true;
@@ -152,6 +153,9 @@ void check_differ(const Json& arguments, const Selection& selection, const Scene
                                                                  describe(place), sides.second_name)})
                          : tensor_failure(scene, place, a, b, difference, sides.second_name));
             });
+  if (limited && first && named == 0)
+    nothing_observed(outcome, fmt::format("anything in {} named '{}'", arguments.at("what").dump(),
+                                          arguments.at("only").get<std::string>()));
   if (!limited && first && differing == 0) {
     outcome.findings.push_back(
         failure(scene, *first,

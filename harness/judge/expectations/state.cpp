@@ -1,6 +1,9 @@
 // unit_tree: the wrapped modules and their settings. counters: how often something happened. training_state:
-// idle again.
+// idle again. devices: where parameters lie. registered_parameters: what an optimizer is given.
+// elapsed: how long something took at least.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "harness/judge/expectations/fact_difference.hpp"
 #include "harness/judge/expectations/kinds.hpp"
@@ -111,6 +114,60 @@ void check_devices(const Json& arguments, const Selection& selection, const Scen
       outcome.findings.push_back(std::move(finding));
       return;
     }
+  }
+}
+
+void check_registered_parameters(const Json& arguments, const Selection& selection, const Scene& scene,
+                                 Outcome& outcome) {
+  const auto facts = selected_facts(scene, selection, "registered_parameters");
+  if (facts.empty()) return nothing_observed(outcome, "registered_parameters");
+  for (const auto& [place, fact] : facts) {
+    const Json& values = fact->at("values");
+    std::int64_t elements = 0;
+    for (const Json& shape : values) {
+      std::int64_t numel = 1;
+      for (const Json& size : shape) numel *= size.get<std::int64_t>();
+      elements += numel;
+    }
+    const auto differs = [&](const char* unit, std::int64_t actual) {
+      if (!arguments.contains(unit) || arguments.at(unit) == actual) return false;
+      outcome.findings.push_back(
+          failure(scene, place,
+                  {"registered_parameters",
+                   fmt::format("{}: the module hands {} to an optimizer, {} {} of parameters; it must be {}",
+                               describe(place), values.dump(), actual, unit, arguments.at(unit).dump()),
+                   actual, arguments.at(unit)}));
+      return true;
+    };
+    if (differs("count", static_cast<std::int64_t>(values.size())) || differs("elements", elements)) return;
+  }
+}
+
+// From the first clock with the one label to the last with the other, on every rank that the expectation names.
+void check_elapsed(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+  const std::string from = arguments.at("labels").at(0), to = arguments.at("labels").at(1);
+  std::map<int, std::int64_t> begun;
+  std::map<int, std::pair<std::int64_t, Place>> ended;
+  for (const auto& [place, fact] : selected_facts(scene, selection, "clock")) {
+    const Json& ranks = arguments.at("ranks");
+    const int rank = place.rank.value_or(0);
+    if (ranks.is_array() && std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
+    const auto now = fact->at("values").value("milliseconds", std::int64_t{0});
+    const std::string& label = scene.program.at(place.step).label;
+    if (label == from) begun.try_emplace(rank, now);
+    if (label == to) ended.insert_or_assign(rank, std::pair(now, place));
+  }
+  if (begun.empty() || begun.size() != ended.size()) return nothing_observed(outcome, "clock");
+  for (const auto& [rank, end] : ended) {
+    const std::int64_t took = end.first - begun[rank];
+    if (took >= arguments.at("at_least").get<std::int64_t>()) continue;
+    outcome.findings.push_back(failure(
+        scene, end.second,
+        {"elapsed",
+         fmt::format("{}: {} ms passed since '{}' and there must be at least {}", describe(end.second), took,
+                     from, arguments.at("at_least").dump()),
+         took, arguments.at("at_least")}));
+    return;
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace fsdp_cts {
 
@@ -13,9 +14,55 @@ Json number(double value) {
   return value;
 }
 
+namespace {
+
+// "allowed: upstream 1.1e-05, noise 16 x 3e-08": how far apart the element might have been.
+std::string allowed(const Difference& difference) {
+  const Tolerance& tolerance = difference.tolerance;
+  if (tolerance.exact) return "";
+  std::string text = fmt::format("; allowed: {} {:.2g}", tolerance.noise > 0 ? "upstream" : "at most",
+                                 tolerance.atol + tolerance.rtol * std::abs(difference.expected));
+  if (tolerance.noise > 0) text += fmt::format(", noise {:.0f} x {:.2g}", noise_factor, tolerance.noise);
+  return text;
+}
+
+}  // namespace
+
 bool presence_differs(const Value& actual, const Value& expected) {
   return actual.none != expected.none;
 }
+
+namespace {
+
+// What every element that differs is times its truth, if there is one such factor for all of them: a sum for
+// a mean, a division too many. One element alone proves no rule.
+std::optional<double> common_factor(const HostTensor& actual, const HostTensor& expected) {
+  std::optional<double> factor;
+  long differing = 0;
+  for (std::int64_t i = 0; i < actual.numel(); ++i) {
+    const double a = actual.element(i), e = expected.element(i);
+    if (a == e) continue;
+    const double ratio = a / e;
+    if (!std::isfinite(ratio) || ratio == 0) return std::nullopt;
+    if (!factor) factor = ratio;
+    if (std::abs(ratio - *factor) > 1e-3 * std::abs(*factor)) return std::nullopt;
+    ++differing;
+  }
+  // Rounding alone is a common factor of about 1.
+  if (differing < 2 || std::abs(*factor - 1) < 0.01) return std::nullopt;
+  return factor;
+}
+
+std::string factor_text(double factor, int world) {
+  const auto is = [&](double other) { return std::abs(factor - other) < 1e-3 * other; };
+  const std::string guess = world < 2   ? ""
+                            : is(world) ? fmt::format(" (world size {}: a sum where a mean is due?)", world)
+                            : is(1. / world) ? fmt::format(" (world size {}: divided once too often?)", world)
+                                             : "";
+  return fmt::format("; every differing element is {:.4g} x the expected value{}", factor, guess);
+}
+
+}  // namespace
 
 Finding tensor_failure(const Scene& scene, const Place& place, const Value& actual, const Value& expected,
                        const Difference& difference, const std::string& side) {
@@ -46,14 +93,18 @@ Finding tensor_failure(const Scene& scene, const Place& place, const Value& actu
       scene, place,
       {"value",
        fmt::format(
-           "{}{}: element [{}] is {:.9g} where the {} has {:.9g} ({:.4g} ULP; {} of {} elements differ)",
+           "{}{}: element [{}] is {:.9g} where the {} has {:.9g} ({:.4g} ULP; {} of {} elements differ{})",
            subject, rank && !place.rank ? fmt::format(", held by rank {}", *rank) : "",
            fmt::join(index, ", "), difference.actual, side, difference.expected, difference.ulp,
-           difference.differing, difference.elements),
+           difference.differing, difference.elements, allowed(difference)),
        number(difference.actual), number(difference.expected)});
   if (rank) finding.divergence["rank"] = *rank;
   finding.divergence["index"] = index;
   finding.divergence["ulp"] = number(difference.ulp);
+  if (const auto factor = common_factor(actual.tensor, expected.tensor)) {
+    finding.divergence["factor"] = *factor;
+    finding.summary += factor_text(*factor, scene.a_case.world);
+  }
   return finding;
 }
 

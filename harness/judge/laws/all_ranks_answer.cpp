@@ -33,16 +33,36 @@ bool is_empty_list(const Case& a_case, const Json& entry) {
   return std::any_of(state.begin(), state.end(), [](const StateShape& each) { return !each.is_buffer; });
 }
 
-// What one rank answered, by step. Entries that could not be used count: they were answered, however badly.
-std::map<int, std::set<std::string>> answers_of(const Scene& scene, int rank) {
-  std::map<int, std::set<std::string>> answers;
+// What was to be seen and what was answered instead, for a list without items.
+std::string about_empty_list(const Case& a_case, const std::string& what) {
+  std::vector<std::string> names;
+  for (const Json& model : a_case.models) {
+    for (const StateShape& each : module_state(model)) {
+      const bool known = std::find(names.begin(), names.end(), each.name) != names.end();
+      if (!each.is_buffer && !known) names.push_back(each.name);
+    }
+  }
+  const std::size_t shown = std::min<std::size_t>(names.size(), 4);
+  return fmt::format(
+      "answered '{}' with a list without items; {} parameters were to be in it, by the names of the case's "
+      "model "
+      "({}{})",
+      what, names.size(), fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+      names.size() > shown ? ", …" : "");
+}
+
+// What one rank answered, by step, and whether with anything in it. Entries that could not be used count:
+// they were answered, however badly.
+std::map<int, std::map<std::string, bool>> answers_of(const Scene& scene, int rank) {
+  std::map<int, std::map<std::string, bool>> answers;
   for (const Observation& observation : scene.run.observations) {
     if (observation.rank != rank) continue;
     auto& whats = answers[observation.step];
     if (!observation.entries.is_array()) continue;
     for (const Json& entry : observation.entries) {
       if (!entry.is_object() || !entry.contains("what") || !entry["what"].is_string()) continue;
-      if (!is_empty_list(scene.a_case, entry)) whats.insert(entry["what"].get<std::string>());
+      const std::string what = entry["what"].get<std::string>();
+      whats[what] |= !is_empty_list(scene.a_case, entry);
     }
   }
   return answers;
@@ -77,15 +97,20 @@ void all_ranks_answer(const Scene& scene, Outcome& outcome) {
              fmt::format("did not answer what it was to observe ({})", fmt::join(whats, ", ")));
         break;  // what follows on this rank is the same story
       }
-      if (answer->second.empty()) {
+      if (std::none_of(answer->second.begin(), answer->second.end(),
+                       [](const auto& each) { return each.second; })) {
         fail("empty_answer",
-             fmt::format("answered nothing where {} was to be observed", fmt::join(whats, ", ")));
+             answer->second.empty()
+                 ? fmt::format("answered nothing where {} was to be observed", fmt::join(whats, ", "))
+                 : about_empty_list(scene.a_case, answer->second.begin()->first));
         break;
       }
       for (const std::string& what : whats) {
-        if (answer->second.count(what)) continue;
+        const auto found = answer->second.find(what);
+        if (found != answer->second.end() && found->second) continue;
         place.what = what;
-        fail("entry_missing", fmt::format("left out '{}'", what));
+        fail("entry_missing", found == answer->second.end() ? fmt::format("left out '{}'", what)
+                                                            : about_empty_list(scene.a_case, what));
         return;
       }
     }

@@ -8,6 +8,7 @@ const std::vector<Law>& laws() {
       {"parameters are complete", parameters_are_complete},
       {"something is sharded", something_is_sharded},
       {"collectives agree", collectives_agree},
+      {"the transport carries the trace", transport_carries_the_trace},
       {"no NaN", no_nan},
       {"attempts are expected", attempts_are_expected},
   };

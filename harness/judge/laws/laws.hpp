@@ -24,6 +24,9 @@ void something_is_sharded(const Scene&, Outcome&);
 // (`collective_order`), a rank belongs to the groups it uses (`collective_group`), sizes fit the group
 // (`collective_size`).
 void collectives_agree(const Scene&, Outcome&);
+// The ranks' sockets carried at least what the collectives in their traces need (`collectives_unseen`). Where
+// nobody counted (CaseRun::sent), the traces stay the testee's word.
+void transport_carries_the_trace(const Scene&, Outcome&);
 // No NaN in a truth (setup_error `truth_nan`), none in what the testee answers (`nan`).
 void no_nan(const Scene&, Outcome&);
 // An attempt that no expectation names must not fail: `unexpected_error`.

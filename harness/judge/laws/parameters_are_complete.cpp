@@ -36,6 +36,7 @@ void check_list(const Scene& scene, const std::string& what, Outcome& outcome) {
 void parameters_are_complete(const Scene& scene, Outcome& outcome) {
   check_list(scene, "parameters", outcome);
   check_list(scene, "full_parameters", outcome);
+  check_list(scene, "gradients", outcome);  // one that is None is named, too
 }
 
 }  // namespace fsdp_cts

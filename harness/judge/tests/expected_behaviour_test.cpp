@@ -26,6 +26,17 @@ TEST(Error, TypeMessagePhaseRanks) {
       1);
 }
 
+TEST(Error, AMessageMayBeLong) {
+  HandMade made;
+  for (int rank = 0; rank < 2; ++rank)
+    made.entry(HandMade::attempt_end, rank, "attempt")["error"]["message"] =
+        std::string(1 << 20, 'a') + " Float";
+  expect_pass(made, R"([{"error": {"attempt": "bad", "message": "a.*Float"}}])");
+  const Verdict verdict =
+      expect_code(made, R"([{"error": {"attempt": "bad", "message": "a.*Half"}}])", "error_message");
+  EXPECT_LE(verdict.summary.size(), 2100U);
+}
+
 TEST(NoError, FailsOnAnError) {
   HandMade made;
   expect_code(made, R"([{"no_error": {"attempt": "bad"}}])", "unexpected_error");
@@ -73,6 +84,16 @@ TEST(Collectives, CountAndEveryProperty) {
   expect_code(made, R"([{"collectives": {"op": "all_reduce"}}])", "collective_count");
 }
 
+TEST(Collectives, OverTheRanksThatAreDue) {
+  HandMade made;
+  expect_pass(made, R"([{"collectives": {"count": 3, "groups": "world"}}])");
+  expect_pass(made, R"([{"collectives": {"count": 3, "groups": [[0, 1], [2, 3]]}}])");
+  EXPECT_EQ(expect_code(made, R"([{"collectives": {"count": 3, "groups": "self"}}])", "collective_group")
+                .divergence["expected"],
+            Json({0}));
+  expect_code(made, R"([{"collectives": {"count": 3, "groups": [[0, 2], [1, 3]]}}])", "collective_group");
+}
+
 TEST(CollectiveBytes, ByFormula) {
   HandMade made;
   // Two gathers of 12 bfloat16 and one reduction of 12 float32, half of each sent: 12 + 12 + 24.
@@ -102,6 +123,42 @@ TEST(Order, OfTheFirstOfEach) {
       "collective_order");
 }
 
+TEST(Order, OfACollectiveAndAComputation) {
+  HandMade made;
+  for (const int rank : {0, 1}) {
+    Json& events = made.entry(HandMade::after_step, rank, "trace")["events"];
+    events.insert(events.begin() + 2, Json{{"op", "compute"}, {"phase", "backward"}, {"unit", "0"}});
+  }
+  expect_pass(
+      made,
+      R"([{"order": {"phase": "backward", "first": {"op": "all_gather", "unit": ""}, "then": {"op": "compute", "unit": "0"}}},
+          {"collectives": {"count": 3}}])");
+  expect_code(
+      made,
+      R"([{"order": {"phase": "backward", "first": {"op": "compute", "unit": "0"}, "then": {"op": "all_gather", "unit": ""}}}])",
+      "collective_order");
+}
+
+TEST(Order, UnknownWhereTheTesteeNamesNoUnit) {
+  HandMade made;
+  for (const int rank : {0, 1}) {
+    for (Json& event : made.entry(HandMade::after_step, rank, "trace")["events"]) event["unit"] = nullptr;
+  }
+  expect_code(
+      made,
+      R"([{"order": {"first": {"op": "all_gather", "unit": ""}, "then": {"op": "reduce_scatter", "unit": ""}}}])",
+      "unit_unknown", VerdictKind::unresolved);
+}
+
+TEST(TransportBytes, WithinWhatIsDue) {
+  HandMade made;
+  expect_pass(made, R"([{"transport_bytes": {"at_least": 100, "at_most": 120}}])");  // nobody counted
+  made.run.sent = 110;
+  expect_pass(made, R"([{"transport_bytes": {"at_least": 100, "at_most": 120}}])");
+  expect_code(made, R"([{"transport_bytes": {"at_least": 111, "at_most": 120}}])", "transport_bytes");
+  expect_code(made, R"([{"transport_bytes": {"at_least": 100, "at_most": 109}}])", "transport_bytes");
+}
+
 TEST(Devices, OfEveryParameter) {
   HandMade made;
   for (const int rank : {0, 1})
@@ -112,6 +169,35 @@ TEST(Devices, OfEveryParameter) {
   expect_code(made, R"([{"devices": {"is": "accelerator"}}])", "device");
   made.entry(HandMade::after_step, 1, "devices")["values"]["bias"] = "cuda:1";
   EXPECT_EQ(expect_code(made, R"([{"devices": {"is": "cpu"}}])", "device").divergence["parameter"], "bias");
+}
+
+TEST(RegisteredParameters, NumberAndSize) {
+  HandMade made;
+  for (const int rank : {0, 1})
+    made.observation(HandMade::after_step, rank)
+        .entries.push_back({{"what", "registered_parameters"},
+                            {"model", "model"},
+                            {"values", {{"weight", {2, 3}}, {"bias", {rank == 0 ? 1 : 0}}}}});
+  expect_pass(made, R"([{"registered_parameters": {"count": 2}}])");
+  expect_code(made, R"([{"registered_parameters": {"count": 1}}])", "registered_parameters");
+  expect_code(made, R"([{"registered_parameters": {"count": 2, "elements": 7}}])", "registered_parameters");
+}
+
+TEST(Elapsed, BetweenTwoClocks) {
+  HandMade made;
+  const auto clock = [&](int step, int rank, int milliseconds) {
+    made.observation(step, rank)
+        .entries.push_back({{"what", "clock"}, {"values", {{"milliseconds", milliseconds}}}});
+  };
+  for (const int rank : {0, 1}) {
+    clock(HandMade::after_backward, rank, 1000);
+    clock(HandMade::after_step, rank, rank == 0 ? 1003 : 1020);
+  }
+  expect_pass(made,
+              R"([{"elapsed": {"labels": ["after_backward", "after_step"], "at_least": 20, "ranks": [1]}}])");
+  expect_code(
+      made, R"([{"elapsed": {"labels": ["after_backward", "after_step"], "at_least": 20, "ranks": "all"}}])",
+      "elapsed");
 }
 
 TEST(Layout, ChunksAlongDimensionZero) {

@@ -50,6 +50,29 @@ TEST(Equal, NamesTheFirstDivergenceAndWhatBothTruthsSaid) {
   EXPECT_NE(verdict.summary.find("and 1 more"), std::string::npos) << verdict.summary;
 }
 
+TEST(Equal, NamesTheFactorOfASumForAMean) {
+  const auto scaled = [](double factor, int elements) {
+    HandMade made;
+    for (int rank = 0; rank < 2; ++rank) {
+      HostTensor& gradient = made.tensor(HandMade::after_backward, rank, "gradients/weight");
+      for (std::int64_t i = 0; i < elements; ++i) set_element(gradient, i, factor * gradient.element(i));
+    }
+    return made.judged(equal_all);
+  };
+  const Verdict sum = scaled(2, 4);
+  EXPECT_EQ(sum.divergence["factor"], 2.0);
+  EXPECT_NE(
+      sum.summary.find(
+          "every differing element is 2 x the expected value (world size 2: a sum where a mean is due?)"),
+      std::string::npos)
+      << sum.summary;
+  EXPECT_NE(scaled(0.5, 4).summary.find("divided once too often?"), std::string::npos);
+  EXPECT_NE(scaled(-1, 4).summary.find("is -1 x the expected value"), std::string::npos);
+  HandMade one;  // a single element has a factor to everything
+  set_element(one.tensor(HandMade::after_backward, 1, "gradients/weight"), 1, 210);
+  EXPECT_FALSE(one.judged(equal_all).divergence.contains("factor"));
+}
+
 TEST(Equal, ComparesRegistersRankByRank) {
   HandMade made;
   set_element(made.tensor(HandMade::after_backward, 1, "loss"), 0, 10);  // rank 0's loss on rank 1
@@ -168,6 +191,26 @@ TEST(Equal, AnotherReductionOrderExcludesTheGoldenFromThreeRanksOn) {
       four.golden.evidence.values.at({HandMade::after_step, "parameters", "model", "weight", {}}).tensor, 3,
       -1);
   expect_pass(four, sensitive);
+  const TruthCounts truths = four.judged(sensitive).counts.truths;
+  EXPECT_EQ(truths.reference, 1);
+  EXPECT_EQ(truths.golden, 0);
+  EXPECT_EQ(truths.golden_left_out, 1);
+  // With nobody else to compare with it is no pass.
+  expect_code(
+      four,
+      R"([{"equal": {"what": ["parameters"], "to": ["golden"], "order_sensitive": true}, "model": "model"}])",
+      "no_truth_left", VerdictKind::unresolved);
+
+  HostTensor& shard = four.tensor(HandMade::after_step, 0, "parameters/weight");
+  const double right = shard.element(3);
+  set_element(shard, 3, 77);
+  four.run.hello["reduction_order"] = "rank";
+  EXPECT_EQ(expect_code(four, sensitive, "value").summary.find("declare reduction_order"), std::string::npos);
+  four.run.hello["reduction_order"] = "unspecified";
+  const Verdict undeclared = expect_code(four, sensitive, "value");
+  EXPECT_NE(undeclared.summary.find("declare reduction_order"), std::string::npos) << undeclared.summary;
+  set_element(shard, 3, right);
+
   four.run.hello["reduction_order"] = "ring";
   four.reference.reduction_order = "ring";
   expect_code(four, sensitive, "truths_disagree", VerdictKind::setup_error);
@@ -214,6 +257,33 @@ TEST(Differ, MustNotBeEqualAndOnlyTheNamedMay) {
       made, R"([{"differ": {"what": ["parameters"], "between": ["model", "other"], "only": "^weight$"}}])",
       "value");
   EXPECT_EQ(verdict.divergence["parameter"], "bias");
+  // A name that nothing has: nothing was said about anything.
+  expect_code(made,
+              R"([{"differ": {"what": ["parameters"], "between": ["model", "model"], "only": "^wieght$"}}])",
+              "nothing_observed", VerdictKind::unresolved);
+}
+
+TEST(Equal, AUnitMustSayWhatTheTruthSays) {
+  HandMade made;
+  const Place place{HandMade::after_step, "units", "model", "", {}};
+  made.reference.evidence.facts[place] = made.entry(HandMade::after_step, 0, "units");
+  const char* units = R"([{"equal": {"what": ["units"], "to": ["reference"]}}])";
+  expect_pass(made, units);
+  for (const char* key : {"class", "parameters"}) {
+    HandMade without = made;
+    without.entry(HandMade::after_step, 1, "units")["units"][0].erase(key);
+    const Verdict verdict = expect_code(without, units, "fact");
+    EXPECT_NE(verdict.summary.find(std::string(key) + " is \"left out\""), std::string::npos)
+        << verdict.summary;
+  }
+  HandMade without = made;
+  without.entry(HandMade::after_step, 0, "units")["units"][0]["settings"].erase("reshard_after_forward");
+  expect_code(without, units, "fact");
+  without.entry(HandMade::after_step, 0, "units")["units"][0].erase("settings");
+  expect_code(without, units, "fact");
+  // What the truth does not know is nobody's business.
+  made.entry(HandMade::after_step, 0, "units")["units"][0]["settings"]["own"] = 1;
+  expect_pass(made, units);
 }
 
 TEST(Dtype, EveryTensorAndEnoughOfThem) {

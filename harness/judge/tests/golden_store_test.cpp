@@ -21,7 +21,7 @@ class GoldenStoreTest : public ::testing::Test {
             ("golden-" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
     fs::remove_all(root_);
     made_.a_case.expect = Json::parse(R"([{"equal": {"what": ["recorded"], "to": ["golden"]}}])");
-    GoldenStore(root_).save(made_.a_case, made_.golden.evidence, "ring");
+    GoldenStore(root_).save(made_.a_case, made_.golden.evidence, hello_);
   }
   void TearDown() override { fs::remove_all(root_); }
 
@@ -42,9 +42,39 @@ class GoldenStoreTest : public ::testing::Test {
     return {};
   }
 
+  const Json hello_{{"implementation", {{"name", "pytorch"}, {"version", "2.11.0"}}},
+                    {"environment", {{"torch_git", "70d99e9"}, {"composable", "a rebuilt front door"}}},
+                    {"reduction_order", "ring"}};
   HandMade made_;
   fs::path root_;
 };
+
+TEST_F(GoldenStoreTest, SaysWhoMadeItAndInWhichForm) {
+  EXPECT_EQ(GoldenStore(root_).version_of(made_.a_case), "2.11.0");
+  EXPECT_EQ(GoldenStore(root_).makers(), std::set<std::string>{"pytorch 2.11.0"});
+  made_.a_case.id = "T/Class/test[other=1,world=2]";
+  EXPECT_EQ(GoldenStore(root_).version_of(made_.a_case), "");
+  made_.a_case.cpu_form = "nothing is offloaded";
+  made_.a_case.plans = {{"model", {{"api", "composable"}}}};
+  GoldenStore(root_).save(made_.a_case, made_.golden.evidence, hello_);
+  std::ifstream stream(root_ / "index" / (made_.a_case.scenario + ".json"));
+  const Json entry = Json::parse(stream).at("cases").at(made_.a_case.id);
+  EXPECT_EQ(entry.at("made_by"),
+            (Json{{"name", "pytorch"}, {"version", "2.11.0"}, {"torch_git", "70d99e9"}}));
+  EXPECT_EQ(entry.at("cpu_form"), "nothing is offloaded");
+  EXPECT_EQ(entry.at("composable"), "a rebuilt front door");
+}
+
+TEST_F(GoldenStoreTest, TakesPyTorchAndOneVersionOfIt) {
+  const GoldenStore store(root_);
+  Json hello = hello_;
+  EXPECT_EQ(store.objection(hello), std::nullopt);
+  hello["implementation"]["version"] = "2.15.0";
+  EXPECT_NE(store.objection(hello), std::nullopt);
+  EXPECT_EQ(GoldenStore(root_ / "elsewhere").objection(hello), std::nullopt);
+  hello["implementation"]["name"] = "ours";
+  EXPECT_NE(GoldenStore(root_ / "elsewhere").objection(hello), std::nullopt);
+}
 
 TEST_F(GoldenStoreTest, GivesBackWhatWasRecorded) {
   const OwnedTruth truth = GoldenStore(root_).load(made_.a_case);
@@ -102,7 +132,7 @@ TEST_F(GoldenStoreTest, EqualContentIsStoredOnceAndUnnamedBlobsGo) {
   GoldenStore store(root_);
   Case twin = made_.a_case;
   twin.id = "T/Class/test[twin=1,world=2]";
-  store.save(twin, made_.golden.evidence, "ring");
+  store.save(twin, made_.golden.evidence, hello_);
   const auto blobs = [&] {
     int count = 0;
     for (const auto& file : fs::recursive_directory_iterator(root_ / "blobs"))
@@ -112,8 +142,8 @@ TEST_F(GoldenStoreTest, EqualContentIsStoredOnceAndUnnamedBlobsGo) {
   EXPECT_EQ(blobs(), 2);
   Evidence other = made_.golden.evidence;
   set_element(other.values.begin()->second.tensor, 0, 5);
-  store.save(made_.a_case, other, "ring");
-  store.save(twin, other, "ring");
+  store.save(made_.a_case, other, hello_);
+  store.save(twin, other, hello_);
   EXPECT_EQ(blobs(), 3) << "the facts are still the same";
   EXPECT_EQ(store.prune(), 1);
   EXPECT_EQ(blobs(), 2);
@@ -125,7 +155,7 @@ TEST_F(GoldenStoreTest, TheManifestCountsTheWholeStore) {
   Case larger = made_.a_case;
   larger.world = 4;
   larger.id = "T/Class/test[world=4]";
-  store.save(larger, made_.golden.evidence, "ring");
+  store.save(larger, made_.golden.evidence, hello_);
   store.write_manifest({{"backend", "gloo"}});
   std::ifstream stream(root_ / "MANIFEST.json");
   EXPECT_EQ(Json::parse(stream), (Json{{"backend", "gloo"}, {"worlds", {2, 4}}, {"cases", 2}}));

@@ -211,7 +211,7 @@ Verdict HandMade::judged(const char* text) {
     return each.contains("error") || each.contains("no_error") || each.contains("nothing");
   });
   if (!about_attempts) a_case.expect.push_back({{"error", {{"attempt", "bad"}, {"ranks", "all"}}}});
-  return judge(a_case, run, {reference.truth(), golden.truth()});
+  return judge(a_case, run, {reference.truth(), golden.truth(), noise ? &*noise : nullptr});
 }
 
 Observation& HandMade::observation(int step, int rank) {

@@ -15,6 +15,7 @@ struct HandMade {
   Case a_case;
   CaseRun run;
   OwnedTruth reference, golden;
+  std::optional<Noise> noise;
 
   HandMade();
 

@@ -113,6 +113,20 @@ TEST_F(KnownDeviationsTest, WhenLimitsIt) {
   EXPECT_NE(note_.find(": s"), std::string::npos);
 }
 
+TEST_F(KnownDeviationsTest, WhenTakesARangeOfVersionsOfTheImplementation) {
+  auto deviations =
+      list("- {id: 'T/C/*', verdict: fail, when: {version: '>=2.8 <2.9'}, reason: r, expires: 2026-12-31}\n");
+  EXPECT_EQ(deviations.apply(suite_[0], failed("value"), note_).kind,
+            VerdictKind::fail);  // nobody said hello
+  deviations.know("version", "2.8.0+cu128");
+  EXPECT_EQ(deviations.apply(suite_[0], failed("value"), note_).kind, VerdictKind::xfail);
+  deviations.know("version", "2.9.1");
+  EXPECT_EQ(deviations.apply(suite_[0], failed("value"), note_).kind, VerdictKind::fail);
+  EXPECT_THROW(
+      list("- {id: 'T/C/*', verdict: fail, when: {version: '2.8'}, reason: r, expires: 2026-12-31}\n"),
+      DeviationFileError);
+}
+
 TEST_F(KnownDeviationsTest, FixRewrites) {
   auto deviations = list(
       "# a comment\n- {id: 'T/C/*', verdict: fail, locus: {code: value}, reason: r, url: "

@@ -2,7 +2,7 @@
 // and to fail.
 #include "harness/judge/laws/laws.hpp"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <cmath>
 #include <set>
@@ -57,6 +57,15 @@ TEST(AllRanksAnswer, OneThingLeftOut) {
   EXPECT_EQ(spoiled(made, "entry_missing").divergence["what"], "training_state");
 }
 
+TEST(AllRanksAnswer, AListWithoutItemsNamesWhatWasToBeInIt) {
+  HandMade made;
+  made.entry(HandMade::after_step, 1, "parameters")["items"] = Json::array();
+  EXPECT_THAT(spoiled(made, "entry_missing").summary,
+              ::testing::HasSubstr(
+                  "answered 'parameters' with a list without items; 2 parameters were to be in it, by "
+                  "the names of the case's model (weight, bias)"));
+}
+
 TEST(AllRanksAnswer, WhatAFailedAttemptSkippedIsExcused) {
   HandMade made;
   made.a_case.program[10] = {{"verb", "observe"}, {"what", {"output"}}, {"model", "model"}};
@@ -70,6 +79,15 @@ TEST(ParametersAreComplete, OneNobodyNamed) {
   HandMade made;
   for (int rank = 0; rank < 2; ++rank) made.entry(HandMade::after_step, rank, "parameters")["items"].erase(1);
   EXPECT_EQ(spoiled(made, "parameter_missing").divergence["parameter"], "bias");
+}
+
+TEST(ParametersAreComplete, AGradientNobodyNamed) {
+  HandMade made;
+  for (int rank = 0; rank < 2; ++rank)
+    made.entry(HandMade::after_backward, rank, "gradients")["items"].erase(1);
+  const Verdict verdict = spoiled(made, "parameter_missing");
+  EXPECT_EQ(verdict.divergence["what"], "gradients");
+  EXPECT_EQ(verdict.divergence["parameter"], "bias");
 }
 
 TEST(ParametersAreComplete, MasterWeightsStayInTheModelsDtype) {
@@ -159,6 +177,17 @@ TEST(CollectivesAgree, SizesFitTheGroupAndTheRankIsAMember) {
   HandMade other;
   other.entry(HandMade::after_step, 1, "trace")["events"][0]["group"] = {0};
   EXPECT_EQ(spoiled(other, "collective_group").divergence["rank"], 1);
+}
+
+TEST(TransportCarriesTheTrace, EnoughBytesForEveryCollective) {
+  // 48 bytes a rank: two gathers of 12 bfloat16 and one reduction of 12 float32, half of each sent.
+  HandMade made;
+  made.run.sent = 96;
+  EXPECT_EQ(made.judged(something).counts.witnessed, 3);
+  made.run.sent = 95;
+  EXPECT_EQ(spoiled(made, "collectives_unseen").divergence["expected"], 96.0);
+  made.run.sent.reset();
+  EXPECT_EQ(made.judged(something).counts.witnessed, 0);
 }
 
 TEST(NoNan, NeitherInAnswersNorInTruths) {
@@ -298,6 +327,11 @@ TEST(RankEnds, WorstRankDecides) {
   EXPECT_EQ(ending(RankEnd::error, "").code, "exception");
   EXPECT_EQ(ending(RankEnd::protocol_error, "oversize_frame").code, "oversize_frame");
   EXPECT_EQ(ending(RankEnd::not_started, "not_executable").kind, VerdictKind::setup_error);
+  EXPECT_EQ(ending(RankEnd::not_started, "no_descriptor").kind, VerdictKind::setup_error);
+  EXPECT_EQ(ending(RankEnd::not_started, "exit").kind, VerdictKind::crash);
+  EXPECT_EQ(ending(RankEnd::not_started, "exit").code, "start_failed");
+  EXPECT_EQ(ending(RankEnd::not_started, "exit").divergence["reason"], "exit");
+  EXPECT_EQ(ending(RankEnd::not_started, "no_hello").kind, VerdictKind::hang);
   EXPECT_EQ(ending(RankEnd::unsupported, "").kind, VerdictKind::unsupported);
 }
 

@@ -25,6 +25,10 @@ TEST(Frame, WritesLengthLittleEndianThenJson) {
   EXPECT_EQ(encode_frame({{"type", "bye"}}), std::string("\x0e\0\0\0", 4) + R"({"type":"bye"})");
 }
 
+TEST(Frame, ANumberThatFitsNoTypeIsMalformed) {
+  EXPECT_EQ(code_of(framed(R"({"type": "done", "case": 1e999})")), "malformed_json");
+}
+
 TEST(Frame, SurvivesAnyCut) {
   const Json first = {{"type", "done"}, {"case", 7}};
   const Json second = {{"type", "progress"}, {"verb", "größer"}};

@@ -28,6 +28,9 @@ TEST(Schema, EvaluatesEveryKeywordItAccepts) {
   EXPECT_EQ(judged(R"({"type": "string", "pattern": "^a|b:.+$"})", "b:x"), "fits");
   EXPECT_THAT(judged(R"({"type": "string", "pattern": "^b:.+$"})", "b:"),
               HasSubstr("expected a string like ^b:.+$"));
+  EXPECT_EQ(judged(R"({"type": "string", "maxLength": 3})", "äöü"), "fits");
+  EXPECT_EQ(judged(R"({"type": "string", "maxLength": 3})", "abcd"),
+            R"(found 4 characters beginning with "abcd", expected at most 3 characters)");
   EXPECT_EQ(judged(R"({"required": ["k"]})", Json::object()), R"(found no key "k", expected the keys "k")");
   EXPECT_EQ(judged(R"({"properties": {"k": {"type": "null"}}})", {{"k", 1}}),
             "at /k: found 1, expected null");
@@ -38,6 +41,12 @@ TEST(Schema, EvaluatesEveryKeywordItAccepts) {
             "found 2 elements, expected 0 to 1");
   EXPECT_EQ(judged(R"({"prefixItems": [{"type": "string"}], "minItems": 1})", {1}),
             "at /0: found 1, expected string");
+}
+
+TEST(Schema, MatchesTextOfAnyLength) {
+  const char* definition = R"({"type": "string", "pattern": "^(loss|register:.+)$"})";
+  EXPECT_EQ(judged(definition, "register:" + std::string(1 << 22, 'a')), "fits");
+  EXPECT_THAT(judged(definition, std::string(1 << 22, 'a')), HasSubstr("aaa…, expected a string like"));
 }
 
 TEST(Schema, AlternativesReportTheOneThatWentFurthestOrAllOfThem) {
@@ -53,6 +62,14 @@ TEST(Schema, RefusesASchemaItWouldNotEvaluateInFull) {
   EXPECT_THROW(judged(R"({"maximum": 3})", 1), std::invalid_argument);
   EXPECT_THROW(judged(R"({"properties": {"a": {"anyOf": []}}})", 1), std::invalid_argument);
   EXPECT_THROW(judged(R"({"$ref": "#/$defs/nowhere"})", 1), std::invalid_argument);
+  EXPECT_THROW(judged(R"({"type": "string", "pattern": "(a"})", "a"), std::invalid_argument);
+  EXPECT_THROW(judged(R"({"type": "string", "pattern": "(a)\\1"})", "aa"), std::invalid_argument);
+}
+
+TEST(Schema, RefusesKeywordsBesideAReferenceOrAlternatives) {
+  EXPECT_THROW(judged(R"({"oneOf": [{"const": 1}], "required": ["x"]})", 1), std::invalid_argument);
+  EXPECT_THROW(judged(R"({"$ref": "#/$defs/word", "maxLength": 3})", "a"), std::invalid_argument);
+  EXPECT_EQ(judged(R"({"description": "a word", "$ref": "#/$defs/word"})", "a"), "fits");
 }
 
 }  // namespace

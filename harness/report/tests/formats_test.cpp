@@ -38,8 +38,27 @@ TEST(Console, ALinePerScenarioThenTheSummary) {
   EXPECT_THAT(text, HasSubstr("again: fsdp-cts run 'T/Class/two[world=2]'"));
   EXPECT_THAT(text, HasSubstr("3 cases on cpp: 1 pass, 1 skipped, 1 fail"));
   EXPECT_THAT(text, HasSubstr("1 skipped: needs a GPU"));
-  EXPECT_THAT(text, HasSubstr("compared 3,000 elements"));
+  EXPECT_THAT(text, HasSubstr("compared 2,000 elements"));
+  EXPECT_THAT(text, HasSubstr("the recording was left out 2"));
+  EXPECT_THAT(text,
+              HasSubstr("6 collectives on every rank, 2 of them witnessed by the transport, the others as "
+                        "reported by the testee"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+}
+
+TEST(Console, UnsupportedIsListedByScenarioAndIsNotInOrder) {
+  std::ostringstream out;
+  Report report = sample_report();
+  report.cases[1] = sample_record("T/Class/two[world=2]", VerdictKind::unsupported, "not yet");
+  report.footer["verdicts"] = count_verdicts(report.cases);
+  ConsoleReporter console(out, false);
+  console.begin(report.header);
+  for (const Json& record : report.cases) console.add(record);
+  console.finish(report.footer);
+  EXPECT_THAT(out.str(), HasSubstr("-- T/Class/two: 1 unsupported"));
+  EXPECT_THAT(out.str(), HasSubstr("1 unsupported: T/Class/two: not yet"));
+  EXPECT_THAT(out.str(), HasSubstr("Announce it"));
+  EXPECT_THAT(out.str(), Not(HasSubstr("UNSUPPORTED T/Class")));
 }
 
 TEST(Console, ProgressOnATerminalIsRewrittenInPlace) {
@@ -75,6 +94,7 @@ TEST(Html, OneFileWithEverythingEscaped) {
   const std::string html = read(file);
   EXPECT_THAT(html, HasSubstr("1 of 3 cases are not as expected."));
   EXPECT_THAT(html, HasSubstr("2.5 &lt;&gt; 2"));
+  EXPECT_THAT(html, HasSubstr("as reported by the testee"));
   EXPECT_THAT(html, HasSubstr("step &lt;1&gt;: build"));
   EXPECT_THAT(html, HasSubstr("because of &lt;tags&gt; &amp; &quot;quotes&quot;"));
   for (const char* external : {"http://", "https://", "src=", "@import", "<link"})

@@ -25,7 +25,14 @@ inline Json sample_record(const std::string& id, VerdictKind kind, const std::st
   if (kind == VerdictKind::fail)
     verdict.divergence = {{"expectation", "equal"}, {"step", 6},      {"parameter", "0.weight"}, {"rank", 1},
                           {"actual", 2.5},          {"expected", 2.0}};
-  verdict.counts = {1000, 900, 10, 3, 5, 2};
+  verdict.counts = {.elements = 1000,
+                    .exact_elements = 900,
+                    .tensors = 10,
+                    .collectives = 3,
+                    .witnessed = 1,
+                    .checks = 5,
+                    .ranks = 2,
+                    .truths = {4, 3, 1}};
   verdict.seconds = 0.0123;
   return case_record(sample_case(id), verdict, "fsdp-cts run '" + id + "'");
 }

@@ -2,12 +2,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <set>
 #include <thread>
 
 #include "harness/runner/tests/session_fixture.hpp"
@@ -67,6 +69,58 @@ TEST_F(Leftovers, GrandchildrenAreEndedWithTheirRank) {
 
 TEST_F(Leftovers, GrandchildrenThatLeftTheProcessGroupToo) {
   EXPECT_THAT(run(fault_testee({"--fault", "escaped_grandchild"}), {small_case("a")}).runs, Each(all_done));
+}
+
+TEST_F(Leftovers, GrandchildrenWhoseEndSomebodyKeepsBackDoNotStopTheRunner) {
+  EXPECT_THAT(run(fault_testee({"--fault", "traced_grandchild"}), {small_case("a")}).runs, Each(all_done));
+}
+
+// The guardian of the session in this process: the child that has set its name.
+pid_t guardian() {
+  for (const auto& each : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(each.path() / "stat");
+    pid_t pid = 0, parent = 0;
+    std::string name, state;
+    if (file >> pid >> name >> state >> parent && name == "(cts-guardian)" && parent == ::getpid())
+      return pid;
+  }
+  return -1;
+}
+
+TEST_F(Leftovers, ARunnerWhoseGuardianDiesGoesOn) {
+  const Testee testee = fault_testee({});
+  const Case a_case = small_case("a");
+  Session session(options());
+  const pid_t victim = guardian();
+  ASSERT_GT(victim, 0);
+  ::kill(victim, SIGKILL);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(victim), &info, WEXITED | WNOWAIT), 0);
+  session.run({{&testee, &a_case, {}}}, [](const Job&, CaseRun&& run) { EXPECT_THAT(run, all_done); });
+  session.close();
+}
+
+// Whatever the runner has no descriptor for, it says so and goes on.
+TEST_F(Leftovers, ARunnerWithoutDescriptorsSaysSo) {
+  const Testee testee = fault_testee({});
+  const Case a_case = small_case("a");
+  Session session(options());
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  std::set<std::string> codes;
+  for (std::size_t more = 0; more < 24; ++more) {
+    rlimit few{lowest_free_descriptor() + more, before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    const auto began = std::chrono::steady_clock::now();
+    CaseRun result;
+    session.run({{&testee, &a_case, {}}}, [&](const Job&, CaseRun&& run) { result = std::move(run); });
+    session.close();
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+    for (const RankReport& rank : result.ranks)
+      codes.insert(rank.end == RankEnd::done ? "done" : rank.detail_code);
+  }
+  EXPECT_THAT(codes, ::testing::IsSupersetOf({"scratch", "no_process", "done"}));
 }
 
 TEST_F(Leftovers, ARunnerThatIsKilledTakesEverythingWithIt) {

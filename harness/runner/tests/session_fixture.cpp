@@ -1,6 +1,7 @@
 #include "harness/runner/tests/session_fixture.hpp"
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -108,6 +109,12 @@ Case small_case(const std::string& id, int world) {
   for (const char* verb : {"build", "shard", "forward", "backward", "observe"})
     a_case.program.push_back({{"verb", verb}});
   return a_case;
+}
+
+std::size_t lowest_free_descriptor() {
+  const int next = ::dup(0);
+  ::close(next);
+  return static_cast<std::size_t>(next);
 }
 
 std::size_t open_descriptors() {

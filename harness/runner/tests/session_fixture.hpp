@@ -50,5 +50,7 @@ Testee fault_testee(std::vector<std::string> arguments);
 Case small_case(const std::string& id, int world = 2);
 
 std::size_t open_descriptors();
+// The number the next descriptor would have: as limit of open files it leaves none.
+std::size_t lowest_free_descriptor();
 
 }  // namespace fsdp_cts

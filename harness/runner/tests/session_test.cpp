@@ -82,6 +82,34 @@ TEST_F(SessionRuns, UnsupportedByAllIsACleanEnd) {
   EXPECT_THAT(log.lines(), SizeIs(2));
 }
 
+TEST_F(SessionRuns, UnsupportedByAllAtTheSameStepIsACleanEndToo) {
+  const StartLog log;
+  const Outcome outcome = run(log.noting("$RANK", "--fault late_unsupported --rank -1 --step 4 --when odd"),
+                              {small_case("a"), small_case("odd"), small_case("c")});
+  EXPECT_THAT(outcome.runs[1].ranks, Each(Field(&RankReport::end, RankEnd::unsupported)));
+  EXPECT_EQ(outcome.runs[1].ranks[1].detail, "it found out late");
+  EXPECT_THAT(outcome.runs[2], all_done);
+  EXPECT_THAT(log.lines(), SizeIs(2));
+}
+
+TEST_F(SessionRuns, AfterAHangTheOtherCasesOfItsScenarioGetAShortDeadline) {
+  EXPECT_EQ(short_deadline(0.1).count(), 5);
+  EXPECT_EQ(short_deadline(3).count(), 15);
+  std::vector<Case> cases;
+  for (const char* id : {"first hangs", "second hangs", "third"}) cases.push_back(small_case(id, 1));
+  SessionOptions one = options();
+  one.jobs = 1;
+  one.limits.deadlines.verb = std::chrono::seconds(7);
+  const Outcome outcome =
+      run(fault_testee({"--fault", "hang", "--rank", "0", "--when", "hangs"}), cases, one);
+  EXPECT_GE(outcome.runs[0].seconds.count(), 7);
+  EXPECT_THAT(outcome.runs[0].blame, ::testing::Not(HasSubstr("instead of")));
+  EXPECT_LT(outcome.runs[1].seconds.count(), 7);
+  EXPECT_THAT(outcome.runs[1].blame,
+              HasSubstr("; a step had 5 s instead of 7 s, because first hangs hung before"));
+  EXPECT_THAT(outcome.runs[2], all_done);
+}
+
 TEST_F(SessionRuns, EveryWorldHasItsOwnRanksOneWorldAfterTheOther) {
   const StartLog log;
   SessionOptions one = options();
@@ -164,7 +192,7 @@ TEST_F(SessionRuns, SilenceInsteadOfHelloEndsWithTheStartDeadline) {
   EXPECT_LE(run.seconds.count(), 5);
 }
 
-TEST_F(SessionRuns, ATesteeThatNeverStartsIsGivenUpAfterThreeAttempts) {
+TEST_F(SessionRuns, ATesteeThatNeverStartsIsGivenUpAfterTwoAttempts) {
   const StartLog log;
   Testee testee = log.noting("$RANK");
   testee.command.back() += " --fault start_exit_1 --rank 0";
@@ -174,7 +202,7 @@ TEST_F(SessionRuns, ATesteeThatNeverStartsIsGivenUpAfterThreeAttempts) {
   EXPECT_THAT(outcome.runs,
               Each(Field(&CaseRun::blame, HasSubstr("ended with exit code 1 before it said hello"))));
   EXPECT_EQ(outcome.runs[19].case_id, "case19");
-  EXPECT_THAT(outcome.runs[19].blame, HasSubstr("not tried again after 3 failed starts"));
+  EXPECT_THAT(outcome.runs[19].blame, HasSubstr("not tried again after 2 failed starts"));
   EXPECT_LE(log.lines().size(), 6u);
 }
 

@@ -12,6 +12,7 @@
 #include "harness/sdk/cpp/data.hpp"
 #include "harness/sdk/cpp/recorder.hpp"
 #include "harness/sdk/cpp/tensors.hpp"
+#include "harness/sdk/cpp/trace.hpp"
 
 namespace fsdp_cts::sdk {
 
@@ -25,6 +26,7 @@ struct Context {
   Case a_case;
   Data data;
   std::shared_ptr<Recorder> recorder;
+  std::shared_ptr<Trace> trace = std::make_shared<Trace>();  // where a tap notes collectives
   // PROTOCOL.md §3 phases; the interpreter sets the verb's, an adapter may narrow it ("lazy_init") until the
   // verb ends.
   std::string phase = "other";

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "harness/protocol/utf8.hpp"
+
 namespace fsdp_cts::sdk {
 namespace {
 
@@ -20,12 +22,10 @@ std::string python_class(const std::exception& error) {
   return "RuntimeError";
 }
 
-}  // namespace
+// Below the protocol's limit, which counts characters.
+constexpr std::size_t longest_message = 60000;
 
-Error::Error(std::string type, const std::string& message, std::string phase)
-    : std::runtime_error(message), type_(std::move(type)), phase_(std::move(phase)) {}
-
-ErrorReport describe_error(std::exception_ptr error) {
+ErrorReport described(std::exception_ptr error) {
   try {
     std::rethrow_exception(std::move(error));
   } catch (const TypedError& typed) {
@@ -37,6 +37,17 @@ ErrorReport describe_error(std::exception_ptr error) {
   } catch (...) {
     return {"RuntimeError", "an exception that is no std::exception", {}};
   }
+}
+
+}  // namespace
+
+Error::Error(std::string type, const std::string& message, std::string phase)
+    : std::runtime_error(message), type_(std::move(type)), phase_(std::move(phase)) {}
+
+ErrorReport describe_error(std::exception_ptr error) {
+  ErrorReport report = described(std::move(error));
+  report.message = shortened(report.message, longest_message);
+  return report;
 }
 
 }  // namespace fsdp_cts::sdk

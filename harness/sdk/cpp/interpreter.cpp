@@ -2,6 +2,8 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+
 #include "harness/sdk/cpp/observer.hpp"
 #include "harness/sdk/cpp/verbs.hpp"
 #include "harness/sdk/cpp/warning_sink.hpp"
@@ -22,6 +24,10 @@ std::string phase_of(const Json& step) {
   return "other";
 }
 
+bool holds(const Json& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
 }  // namespace
 
 Interpreter::Interpreter(Operations& operations, Case a_case, Data data, int rank) : operations_(operations) {
@@ -35,6 +41,7 @@ Interpreter::Interpreter(Operations& operations, Case a_case, Data data, int ran
   std::vector<int> open;
   for (int i = 0; i < static_cast<int>(context_.a_case.program.size()); ++i) {
     const std::string verb = step(i).at("verb");
+    if (verb == "observe" && holds(step(i).at("what"), "trace")) traced_ = true;
     if (verb == "attempt_begin") open.push_back(i);
     if (verb != "attempt_end") continue;
     if (open.empty())
@@ -63,6 +70,8 @@ std::optional<Observation> Interpreter::run(int index) {
   const std::string verb = current.at("verb");
   context_.step = index;
   context_.phase = phase_of(current);
+  // What the observer itself causes is not the program's.
+  context_.trace->enter(verb == "observe" ? std::nullopt : std::optional(context_.phase));
   if (verb == "attempt_begin") {
     attempts_.push_back({index, scopes_.size(), nullptr});
     return std::nullopt;

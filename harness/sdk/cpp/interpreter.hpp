@@ -66,6 +66,7 @@ class Interpreter {
 
   Operations& operations_;
   Context context_;
+  bool traced_ = false;                  // the program looks at its trace
   std::map<int, int> attempt_begin_of_;  // index of an attempt_end -> index of its attempt_begin
   std::map<std::string, Model> models_;
   std::map<std::string, Tensors>& registers_ = context_.registers;

@@ -1,17 +1,41 @@
 #include "harness/sdk/cpp/module.hpp"
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 
 #include <unordered_set>
 
 namespace fsdp_cts::sdk {
+namespace {
+
+// Of the node that gave a module's output: the engine runs it after the hooks of that output, which is where
+// an FSDP library waits for backward, and right before the node itself.
+class BackwardMarker : public torch::autograd::FunctionPreHook {
+ public:
+  BackwardMarker(std::shared_ptr<Trace> trace, std::string path)
+      : trace_(std::move(trace)), path_(std::move(path)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    trace_->compute(path_);
+    return gradients;
+  }
+
+ private:
+  std::shared_ptr<Trace> trace_;
+  std::string path_;
+};
+
+}  // namespace
 
 Module::Module(std::string type, std::string class_name)
     : torch::nn::Module(class_name), type_(std::move(type)), class_name_(std::move(class_name)) {}
 
 Tensors Module::forward(Tensors inputs) {
   for (const Hook& hook : pre_forward_) inputs = hook(std::move(inputs));
+  if (trace_) trace_->compute(path_);
   Tensors outputs = body(std::move(inputs));
+  if (trace_ && !outputs.empty() && outputs.front().grad_fn())
+    outputs.front().grad_fn()->add_pre_hook(std::make_unique<BackwardMarker>(trace_, path_));
   for (const Hook& hook : post_forward_) outputs = hook(std::move(outputs));
   return outputs;
 }
@@ -121,6 +145,12 @@ std::vector<std::pair<std::string, Module*>> named_modules(Module& root) {
   std::unordered_set<Module*> seen;
   visit(root, "", seen, modules);
   return modules;
+}
+
+void trace_computation(Module& root, const std::shared_ptr<Trace>& trace) {
+  static const std::unordered_set<std::string> holders = {"Sequential", "ModuleList", "ModuleDict", "Graph"};
+  if (!holders.contains(root.type())) return root.trace_computation(trace);
+  for (const auto& [name, child] : root.child_modules()) trace_computation(*child, trace);
 }
 
 std::vector<Slot> parameter_slots_with_ties(Module& root) {

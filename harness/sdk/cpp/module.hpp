@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "harness/sdk/cpp/tensors.hpp"
+#include "harness/sdk/cpp/trace.hpp"
 
 namespace fsdp_cts::sdk {
 
@@ -35,6 +36,10 @@ class Module : public torch::nn::Module {
   // Appended, or put before all present ones. A hook stays for the module's life.
   void add_pre_forward_hook(Hook hook, bool prepend = false);
   void add_post_forward_hook(Hook hook, bool prepend = false);
+
+  // From now on the trace shows when this module's body begins, and when its backward does: after every hook
+  // of its output and before the first of its own gradients.
+  void trace_computation(std::shared_ptr<Trace> trace) { trace_ = std::move(trace); }
 
   // What the body reads at each forward: the registered parameter, or, where a library has taken that out of
   // the registration, the tensor that was there last, as a typed member would keep it. May be undefined,
@@ -66,6 +71,7 @@ class Module : public torch::nn::Module {
  private:
   std::string type_, class_name_, path_;
   std::vector<Hook> pre_forward_, post_forward_;
+  std::shared_ptr<Trace> trace_;
   std::map<std::string, at::Tensor> last_registered_;
   std::vector<std::pair<std::string, at::Tensor>> buffers_in_order_;
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_in_order_;
@@ -84,6 +90,8 @@ struct Slot {
 std::vector<Slot> parameter_slots(Module& root);
 std::vector<Slot> parameter_slots_with_ties(Module& root);
 std::vector<std::pair<std::string, at::Tensor>> named_buffers(Module& root);
+// Every layer below root notes in the trace when it computes. Containers and graphs do not: their layers do.
+void trace_computation(Module& root, const std::shared_ptr<Trace>& trace);
 // Every module with its path relative to root, root first, registration order; a module met twice is given
 // once.
 std::vector<std::pair<std::string, Module*>> named_modules(Module& root);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <sstream>
 
 namespace fsdp_cts::sdk {
@@ -29,8 +30,14 @@ void Observer::one(const std::string& what, const Json& step) {
     const auto& [instance, state] = in_.state_dicts_.at(what.substr(11));
     return add_items(what, instance, state.items);
   }
+  if (what == "clock") {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return add_values(what, nullptr,
+                      {{"milliseconds", std::chrono::duration_cast<std::chrono::milliseconds>(now).count()}});
+  }
   if (what == "memory") return add_values(what, nullptr, operations_.memory());
-  if (what == "trace") return out_.entries.push_back({{"what", what}, {"events", trace()}});
+  if (what == "trace")
+    return out_.entries.push_back({{"what", what}, {"events", in_.context_.trace->drain()}});
   if (what == "warnings") {
     Json warnings = Json::array();
     for (const Warning& w : in_.context_.warnings)
@@ -63,6 +70,12 @@ void Observer::one(const std::string& what, const Json& step) {
       }
       values[parameter.name] = text.str();
     }
+    return add_values(what, &model, std::move(values));
+  }
+  if (what == "registered_parameters") {
+    Json values = Json::object();
+    for (const auto& parameter : model.module->named_parameters())
+      values[parameter.key()] = parameter.value().sizes().vec();
     return add_values(what, &model, std::move(values));
   }
   throw std::invalid_argument("\"" + what + "\" cannot be observed");
@@ -145,21 +158,6 @@ std::vector<Exposed> Observer::optimizer_state(Model& model) {
     }
   }
   return items;
-}
-
-Json Observer::trace() {
-  Json events = Json::array();
-  for (const TraceEvent& e : operations_.drain_trace()) {
-    events.push_back({{"op", e.op},
-                      {"phase", e.phase},
-                      {"dtype", e.dtype},
-                      {"reduce_op", e.reduce_op ? Json(*e.reduce_op) : Json()},
-                      {"in_numel", e.in_numel},
-                      {"out_numel", e.out_numel},
-                      {"group", e.group},
-                      {"unit", e.unit ? Json(*e.unit) : Json()}});
-  }
-  return events;
 }
 
 Json Observer::units(Model& model) {

@@ -20,7 +20,6 @@ class Observer {
   void add_values(const std::string& what, const Model* model, Json values);
   std::vector<Exposed> parameters(Model& model, bool gradients);
   std::vector<Exposed> optimizer_state(Model& model);
-  Json trace();
   Json units(Model& model);
 
   Interpreter& in_;

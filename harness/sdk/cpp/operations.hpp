@@ -53,14 +53,6 @@ struct StateDict {
   std::vector<Exposed> items;  // detached copies
 };
 
-struct TraceEvent {  // PROTOCOL.md §5 `trace`
-  std::string op, phase, dtype;
-  std::optional<std::string> reduce_op;
-  std::int64_t in_numel = 0, out_numel = 0;
-  std::vector<int> group;
-  std::optional<std::string> unit;
-};
-
 struct Unit {
   std::string module, class_name;
   Json settings = Json::object();
@@ -122,7 +114,6 @@ class Operations {
   virtual void replace(Model& model, const std::string& name, at::Tensor tensor);
 
   // What only an FSDP library has.
-  virtual std::vector<TraceEvent> drain_trace() { return {}; }
   virtual std::vector<Unit> units(Model&) { return {}; }
   virtual std::map<std::string, std::int64_t> counters(Model&) { return {}; }
   virtual std::string training_state(Model&) { return "idle"; }

@@ -4,8 +4,9 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
-#include <regex>
 #include <stdexcept>
+
+#include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts::sdk {
 namespace {
@@ -140,17 +141,17 @@ class Adam : public OptimizerBase {
 std::vector<Entry> select(const Json& verb, const Settings& base,
                           const std::vector<OptimizerParameter>& parameters) {
   const Json pattern = verb.value("match", Json());
-  const std::regex match(pattern.is_null() ? ".*" : pattern.get<std::string>());
+  const Pattern match(pattern.is_null() ? ".*" : pattern.get<std::string>());
   const Json groups = verb.value("groups", Json());
   std::vector<Entry> entries;
   for (const OptimizerParameter& parameter : parameters) {
-    if (!std::regex_search(parameter.name, match)) continue;
+    if (!match.found_in(parameter.name)) continue;
     if (!groups.is_array()) {
       entries.push_back({parameter.name, parameter.tensor, base});
       continue;
     }
     for (const Json& group : groups) {
-      if (!std::regex_search(parameter.name, std::regex(group.at("match").get<std::string>()))) continue;
+      if (!Pattern(group.at("match").get<std::string>()).found_in(parameter.name)) continue;
       entries.push_back({parameter.name, parameter.tensor, merge(base, group)});
       break;
     }

@@ -3,8 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <regex>
-
+#include "harness/protocol/pattern.hpp"
 #include "harness/sdk/cpp/build_model.hpp"
 
 namespace fsdp_cts::sdk {
@@ -26,9 +25,9 @@ void Verbs::act(const Json& step) {
   if (verb == "leave") return leave(step);
   if (verb == "mutate") return mutate(step);
   if (verb == "set_requires_grad") {
-    const std::regex match(step.value("match", ".*"));
+    const Pattern match(step.value("match", ".*"));
     for (const Parameter& parameter : operations_.parameters(model(step))) {
-      if (std::regex_search(parameter.name, match))
+      if (match.found_in(parameter.name))
         operations_.set_requires_grad(model(step), parameter.name, step.at("value"));
     }
     return;
@@ -48,7 +47,8 @@ void Verbs::act(const Json& step) {
     return;
   }
   if (verb == "delay") return delay(step);
-  static const std::vector<std::string> controls{"set_requires_gradient_sync",
+  static const std::vector<std::string> controls{"compile",
+                                                 "set_requires_gradient_sync",
                                                  "set_requires_all_reduce",
                                                  "set_reshard_after_backward",
                                                  "set_reshard_after_forward",
@@ -75,6 +75,7 @@ void Verbs::build(const Json& step) {
                            build_model(in_.context_.a_case.models.at(instance), in_.context_.data, instance,
                                        device, in_.context_.recorder),
                            plans.contains(instance) ? plans.at(instance) : Json()};
+  if (in_.traced_) trace_computation(*in_.models_[instance].module, in_.context_.trace);
 }
 
 void Verbs::optimizer(const Json& step) {

@@ -22,34 +22,28 @@ void copy_into(const at::Tensor& to, const at::Tensor& from) {
   }
 }
 
-void clear(const at::Tensor& flat, const Stretch& stretch) {
-  const auto window = alias(flat, stretch.offset, {stretch.numel});
-  if (window.is_cpu()) {
-    std::memset(window.mutable_data_ptr(), 0, window.nbytes());
-  } else {
-    at::Tensor target = window;
-    target.zero_();
-  }
-}
-
 }  // namespace
 
 bool FlatParameter::accumulate_whole_gradient(const torch::autograd::variable_list& gradients,
                                               at::ScalarType dtype, double divisor) {
   const at::NoGradGuard no_grad;
+  const auto& rule = *settings_.seams.gradient;
+  const auto window_of = [&](const Stretch& stretch) {
+    return alias(whole_gradient_, stretch.offset, {stretch.numel});
+  };
   const bool first = !whole_gradient_.defined();
   const bool divides = first && divisor != 1;
   const auto scalar = divides ? at::scalar_tensor(divisor) : at::Tensor();
   if (first) {
     whole_gradient_ = empty_unsharded(layout_.padded_numel,
                                       local_shard_.options().dtype(dtype).device(settings_.compute_device));
-    for (const auto& gap : layout_.gaps) clear(whole_gradient_, gap);
+    for (const auto& gap : layout_.gaps) rule.gap(window_of(gap));
   }
   for (size_t i = 0; i < members_.size(); ++i) {
     const auto& gradient = gradients[i];
     const auto& stretch = layout_.members[i];
     if (!gradient.defined() || (settings_.use_orig_params && !trainable(members_[i].parameter))) {
-      if (first) clear(whole_gradient_, stretch);
+      if (first) rule.unreached(window_of(stretch));
       continue;
     }
     auto window = alias(whole_gradient_, stretch.offset, members_[i].shape);
@@ -104,7 +98,8 @@ void FlatParameter::expose_gradients() {
   }
   for (size_t i = 0; i < members_.size(); ++i) {
     const auto& member = members_[i];
-    const bool shown = trainable(member.parameter) && !member.gradient_is_none;
+    const bool shown =
+        settings_.seams.gradient->exposes(trainable(member.parameter), member.gradient_is_none);
     member.parameter.mutable_grad() = shown ? gradient_window(i) : at::Tensor();
   }
 }

@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "fsdp/errors.hpp"
@@ -182,7 +183,7 @@ void FlatParameter::show_unsharded(bool full_precision, Shown how) {
     parameter.set_data(target.windows[i]);
     // Frozen members, too: the sink must not run, and the memory not go, before backward is through with
     // them.
-    if (in_graph)
+    if (in_graph && settings_.seams.hook->catches_gradient(settings_.unit, i))
       torch::autograd::impl::set_gradient_edge(parameter, {target.sink, static_cast<uint32_t>(i)});
   }
   shown_unsharded_ = &target;
@@ -211,6 +212,12 @@ void FlatParameter::shard_changed() {
   if (shown_ != Shown::sharded) show_sharded();
   free_unsharded(/*full_precision=*/false);
   free_unsharded(/*full_precision=*/true);
+}
+
+bool FlatParameter::catches_gradients() const {
+  return shown_unsharded_ && std::ranges::any_of(members_, [&](const Member& member) {
+           return member.parameter.grad_fn() == shown_unsharded_->sink;
+         });
 }
 
 bool FlatParameter::requires_grad() const {

@@ -125,6 +125,8 @@ class FlatParameter {
   Shown shown() const { return shown_; }
   bool sharded_strategy() const { return settings_.unit.strategy != ShardingStrategy::no_shard; }
   bool requires_grad() const;
+  /// Whether a gradient edge leads to the unit's sink now: this forward has its post-backward hook.
+  bool catches_gradients() const;
   at::ScalarType original_dtype() const { return local_shard_.scalar_type(); }
   at::ScalarType compute_dtype() const { return compute_dtype_; }
   at::ScalarType reduce_dtype() const { return reduce_dtype_; }
@@ -145,6 +147,7 @@ class FlatParameter {
   Unsharded& unsharded(bool full_precision);
   const Unsharded& unsharded(bool full_precision) const;
   void writeback_parameters();
+  void put_back_parameters();
   at::Tensor shard_window(const at::Tensor& flat, const Member& member) const;
   /// The part of the gradient that user code sees; undefined for what this rank's shard has nothing of.
   at::Tensor gradient_window(size_t index) const;

@@ -39,8 +39,8 @@ struct SummonOptions {
 
 /// How often, so far, in forwards and backwards of one unit.
 struct HookCounters {
-  int64_t pre_backward_registrations = 0;
-  int64_t post_backward_registrations = 0;
+  int64_t pre_backward_registrations = 0;   ///< hooks hung on outputs
+  int64_t post_backward_registrations = 0;  ///< forwards whose parameters lead to the unit's gradient
   int64_t unsharded_views_as_tensors = 0;  ///< parameters shown whole, as parts of the autograd graph
   int64_t unsharded_views_as_params = 0;   ///< parameters shown whole, as leaves
 };

@@ -1,10 +1,25 @@
 #include "fsdp/flat/seams.hpp"
 
+#include <c10/util/Exception.h>
+
 #include <cstring>
 
 #include "fsdp/storage.hpp"
 
 namespace fsdp::flat {
+namespace {
+
+/// A few elements cost less to set than the tensor library takes to find out how.
+void clear(const at::Tensor& window) {
+  if (window.is_cpu()) {
+    std::memset(window.mutable_data_ptr(), 0, window.nbytes());
+  } else {
+    at::Tensor target = window;
+    target.zero_();
+  }
+}
+
+}  // namespace
 
 int64_t LayoutRule::alignment(bool use_orig_params, at::ScalarType compute_dtype) const {
   constexpr int64_t kBytes = 16;
@@ -74,6 +89,18 @@ void ReshardRule::free(const UnitContext&, const at::Tensor& unsharded) const {
   free_storage(unsharded);
 }
 
+void GradientRule::unreached(const at::Tensor& window) const {
+  clear(window);
+}
+
+void GradientRule::gap(const at::Tensor& window) const {
+  clear(window);
+}
+
+void StateDictRule::warn_of_whole(const UnitContext&) const {
+  TORCH_WARN("When using ``NO_SHARD`` for ``ShardingStrategy``, full_state_dict will be returned.");
+}
+
 std::optional<int64_t> PrefetchRule::in_backward(const UnitContext&, int64_t post_forward_index) const {
   if (post_forward_index == 0) return std::nullopt;
   return post_forward_index - 1;
@@ -100,10 +127,12 @@ Seams complete(Seams seams) {
   fill(seams.layout);
   fill(seams.cast);
   fill(seams.reduce);
+  fill(seams.gradient);
   fill(seams.reshard);
   fill(seams.prefetch);
   fill(seams.writeback);
   fill(seams.hook);
+  fill(seams.state_dict);
   return seams;
 }
 

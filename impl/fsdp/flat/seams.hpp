@@ -10,6 +10,7 @@
 
 #include "fsdp/comm/communicator.hpp"
 #include "fsdp/flat/api.hpp"
+#include "fsdp/seams.hpp"
 
 namespace fsdp::flat {
 
@@ -45,6 +46,9 @@ class CastRule {
   virtual bool casts_as_root(const UnitContext& unit, const MixedPrecision& policy) const;
   /// Whether a unit with parameters casts its inputs.
   virtual bool casts_inputs(const UnitContext& unit, const MixedPrecision& policy) const;
+  /// Whether eval mode computes in full precision, given that FSDP_USE_FULL_PREC_IN_EVAL was on at
+  /// construction.
+  virtual bool full_precision_in_eval(bool switched_on) const { return switched_on; }
   virtual at::Tensor input(const at::Tensor& tensor, at::ScalarType dtype) const;
 };
 
@@ -65,6 +69,17 @@ class ReduceRule {
   virtual void accumulate(at::Tensor& accumulated, const at::Tensor& gradient) const;
 };
 
+/// What stands in a flat gradient beside what backward made, and who gets to see it.
+class GradientRule {
+ public:
+  virtual ~GradientRule() = default;
+  /// Both fill with zeros what had another use before: the place of a member that backward did not reach, and
+  /// gaps and padding.
+  virtual void unreached(const at::Tensor& window) const;
+  virtual void gap(const at::Tensor& window) const;
+  virtual bool exposes(bool requires_grad, bool is_none) const { return requires_grad && !is_none; }
+};
+
 /// What happens to unsharded parameters when a pass is over.
 class ReshardRule {
  public:
@@ -74,6 +89,7 @@ class ReshardRule {
   /// Whether parameters stay whole to the eye between forward and backward.
   virtual bool keeps_views_after_forward(const UnitContext& unit) const;
   virtual void free(const UnitContext& unit, const at::Tensor& unsharded) const;
+  virtual TrainingState after_backward() const { return TrainingState::idle; }
 };
 
 /// Which unit is gathered ahead, as index into the order in which forwards ended (backward) or, in the first
@@ -83,6 +99,10 @@ class PrefetchRule {
   virtual ~PrefetchRule() = default;
   virtual std::optional<int64_t> in_backward(const UnitContext& unit, int64_t post_forward_index) const;
   virtual std::optional<int64_t> in_forward(const UnitContext& unit, int64_t pre_forward_index) const;
+  /// When a unit gathers ahead in backward, if at all: as its options say.
+  virtual BackwardPrefetch moment(const UnitContext&, BackwardPrefetch configured) const {
+    return configured;
+  }
 };
 
 /// How changes that users made to parameters and gradients get back into the flat parameter.
@@ -102,6 +122,18 @@ class HookRule {
   /// Whether whole parameters are parts of the graph: yes in forward and backward, so that gradients reach
   /// the flat parameter; no while they are summoned.
   virtual bool shows_tensors(const UnitContext&, bool in_pass) const { return in_pass; }
+  /// Whether such a parameter, by its index in the unit, is given its edge to the unit's gradient: yes.
+  virtual bool catches_gradient(const UnitContext&, size_t /*member*/) const { return true; }
+};
+
+/// What a state dict holds.
+class StateDictRule {
+ public:
+  virtual ~StateDictRule() = default;
+  /// The rows of a whole parameter that become a rank's entry of a sharded state dict.
+  virtual Rows rows(const ShardLayout& layout) const { return {layout.start, layout.start + layout.length}; }
+  /// A unit that is not sharded has whole parameters in a sharded state dict, and says so.
+  virtual void warn_of_whole(const UnitContext& unit) const;
 };
 
 class WrapRule;  // fsdp/wrap/wrap_rule.hpp
@@ -111,10 +143,12 @@ struct Seams {
   std::shared_ptr<const LayoutRule> layout = nullptr;
   std::shared_ptr<const CastRule> cast = nullptr;
   std::shared_ptr<const ReduceRule> reduce = nullptr;
+  std::shared_ptr<const GradientRule> gradient = nullptr;
   std::shared_ptr<const ReshardRule> reshard = nullptr;
   std::shared_ptr<const PrefetchRule> prefetch = nullptr;
   std::shared_ptr<const WritebackRule> writeback = nullptr;
   std::shared_ptr<const HookRule> hook = nullptr;
+  std::shared_ptr<const StateDictRule> state_dict = nullptr;
   std::shared_ptr<const WrapRule> wrap = nullptr;
   /// Wraps the shard group and the replicate group of every unit.
   std::function<std::shared_ptr<Communicator>(std::shared_ptr<Communicator>)> communicator = nullptr;

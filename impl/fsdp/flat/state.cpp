@@ -45,7 +45,7 @@ FlatState::FlatState(const std::shared_ptr<torch::nn::Module>& module, FSDPOptio
       ranks_(std::move(ranks)),
       seams_(std::move(seams)),
       device_(options_.device_id.value_or(ranks_.shard->device())),
-      full_precision_in_eval_(switched_on("FSDP_USE_FULL_PREC_IN_EVAL")),
+      full_precision_in_eval_(seams_.cast->full_precision_in_eval(switched_on("FSDP_USE_FULL_PREC_IN_EVAL"))),
       skip_writeback_check_(switched_on("FSDP_SKIP_WRITEBACK_CHECK")) {
   unit_.strategy = options_.sharding_strategy;
   unit_.rank = ranks_.shard->rank();
@@ -192,8 +192,8 @@ TensorList FlatState::pre_forward(TensorList inputs) {
   unshard(call_site(Phase::forward));
   needs_pre_forward_unshard_ = false;
   wait_and_show();
+  if (at::GradMode::is_enabled() && flat_->catches_gradients()) ++counters.post_backward_registrations;
   prefetch(HandleState::forward);
-  ++counters.post_backward_registrations;
   cast_inputs(inputs, seams_.cast->casts_inputs(unit_, mixed_precision_) && !full_precision());
   register_reshard_only_hook(inputs);
   return inputs;
@@ -257,7 +257,7 @@ void FlatState::prefetch(HandleState pass) {
   } else {
     const auto wanted =
         pass == HandleState::backward_pre ? BackwardPrefetch::backward_pre : BackwardPrefetch::backward_post;
-    if (options_.backward_prefetch != wanted || !post_forward_index_) return;
+    if (seams_.prefetch->moment(unit_, options_.backward_prefetch) != wanted || !post_forward_index_) return;
     pick(context_->post_forward_order, seams_.prefetch->in_backward(unit_, *post_forward_index_));
     if (!target || !target->needs_pre_backward_unshard_ || target->prefetched_) return;
   }

@@ -36,9 +36,8 @@ void divide(const at::Tensor& tensor, double divisor) {
 }  // namespace
 
 void FlatState::register_pre_backward_hooks(const TensorList& outputs) {
-  const int64_t hooks = seams_.hook->on_output(unit_);
-  counters.pre_backward_registrations += hooks;
   if (!at::GradMode::is_enabled()) return;
+  const int64_t hooks = seams_.hook->on_output(unit_);
   needs_pre_backward_unshard_ = false;
   ran_pre_backward_ = false;
   for (const auto& output : outputs) {
@@ -47,6 +46,7 @@ void FlatState::register_pre_backward_hooks(const TensorList& outputs) {
       output.register_hook([weak = weak_from_this()](const at::Tensor&) {
         if (const auto state = weak.lock()) state->pre_backward();
       });
+      ++counters.pre_backward_registrations;
     }
     needs_pre_backward_unshard_ = flat_ != nullptr;
   }
@@ -189,7 +189,7 @@ void FlatState::finalize() {
       flat_->lower_gradient_precision();
     post_backward_called_ = false;
   }
-  training_state_ = TrainingState::idle;
+  training_state_ = seams_.reshard->after_backward();
   handle_state_ = HandleState::idle;
   ran_pre_backward_ = false;
   needs_pre_backward_unshard_ = false;

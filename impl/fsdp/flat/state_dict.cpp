@@ -146,9 +146,8 @@ ShardedStateDict sharded_state_dict(const torch::nn::Module& root) {
     result.emplace_back(slot.name, slot.state ? ShardedTensor{} : unsharded(slot.unmanaged.detach().clone()));
   for (const auto& state : FlatState::all_under(root)) {
     if (!state->flat()) continue;
-    if (!state->flat()->sharded_strategy()) {
-      TORCH_WARN("When using ``NO_SHARD`` for ``ShardingStrategy``, full_state_dict will be returned.");
-    }
+    const auto& flat = *state->flat();
+    if (!flat.sharded_strategy()) flat.settings().seams.state_dict->warn_of_whole(state->unit());
     const WholeParameters whole(*state);
     for (size_t i = 0; i < slots.size(); ++i) {
       if (slots[i].state == state) result[i].second = as_rows(*state, whole[slots[i].member]);

@@ -48,7 +48,8 @@ ShardLayout rows_of(const FlatState& state, at::IntArrayRef shape) {
 
 ShardedTensor as_rows(const FlatState& state, const at::Tensor& whole) {
   const auto layout = rows_of(state, whole.sizes());
-  return {whole.narrow(0, layout.start, layout.length).clone(), layout,
+  const auto rows = state.flat()->settings().seams.state_dict->rows(layout);
+  return {whole.narrow(0, rows.begin, rows.end - rows.begin).clone(), layout,
           state.flat()->sharded_strategy() ? state.ranks().shard : nullptr};
 }
 

@@ -38,8 +38,21 @@ void FlatParameter::writeback() {
   }
   const bool checks = settings_.seams.writeback->checks(settings_.unit, settings_.skip_writeback_check);
   if (shown_ != Shown::sharded && !keeps_views_) return;
-  if (checks) writeback_parameters();
+  if (checks) {
+    writeback_parameters();
+  } else {
+    put_back_parameters();
+  }
   collect_gradients(checks);
+}
+
+// Nobody looks for changes: what stands in the module is ours again, and so are its data once they are shown.
+void FlatParameter::put_back_parameters() {
+  for (auto& member : members_) {
+    for (const auto& place : member.slots) {
+      if (auto* slot = place.find(); slot && slot->defined()) *slot = member.parameter;
+    }
+  }
 }
 
 void FlatParameter::writeback_parameters() {

@@ -126,6 +126,17 @@ Json answer(const Json& the_case, int step, int rank, int world, const std::stri
     message["entries"].push_back({{"what", "trace"}, {"events", {one_collective(rank, world)}}});
   write_safetensors(file, tensors);
   spoil(file, lie);
+  if (lie == "file_behind_link" || lie == "file_is_link") {
+    // A folder of somebody else's, beside the ranks' own: what is in it may neither be read nor removed.
+    const std::filesystem::path outside = std::filesystem::temp_directory_path() / "fsdp-cts-precious";
+    std::filesystem::create_directories(outside);
+    std::filesystem::rename(file, outside / name);
+    if (lie == "file_is_link") std::filesystem::create_symlink(outside / name, file);
+    if (lie == "file_behind_link") {
+      std::filesystem::create_directory_symlink(outside, file.parent_path() / "d");
+      message["file"] = "d/" + name;
+    }
+  }
   if (lie == "file_outside") message["file"] = "../" + name;
   if (lie == "missing_tensor") message["entries"].push_back({{"what", "loss"}, {"tensor", "nowhere"}});
   return message;

@@ -1,6 +1,8 @@
 #include "harness/runner/tests/fault_testee/faults.hpp"
 
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -54,6 +56,28 @@ void leave_a_grandchild(bool escape) {
   sleep_for_ever();
 }
 
+// A process outside the group holds `traced` in its hand: until it lets go, nobody else sees the end of
+// `traced`.
+void trace_from_outside(pid_t traced) {
+  if (::fork() != 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return;
+  }
+  ::setsid();
+  ::close_range(STDOUT_FILENO, ~0U, 0);
+  ::ptrace(PTRACE_SEIZE, traced, nullptr, nullptr);
+  sleep_for_ever();
+}
+
+void leave_a_traced_grandchild() {
+  const pid_t child = ::fork();
+  if (child != 0) return trace_from_outside(child);
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+  ::close(STDOUT_FILENO);
+  ::close(STDERR_FILENO);
+  sleep_for_ever();
+}
+
 void run_out_of_memory() {
   const rlimit little{std::size_t{64} << 20, std::size_t{64} << 20};
   ::setrlimit(RLIMIT_AS, &little);
@@ -94,6 +118,12 @@ void harm_process(const std::string& fault, std::size_t megabytes) {
   if (fault == "noise") write_noise(megabytes, 'n');
   if (fault == "noise_ff") write_noise(1, '\xff');
   if (fault == "noise_for_ever") write_noise(~std::size_t{0}, 'n');
+  if (fault == "traced_grandchild") leave_a_traced_grandchild();
+  if (fault == "traced_exit") {
+    ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+    trace_from_outside(::getpid());
+    ::_exit(3);
+  }
   if (fault == "grandchild") leave_a_grandchild(false);
   if (fault == "escaped_grandchild") leave_a_grandchild(true);
 }
@@ -137,9 +167,28 @@ void speak_out_of_order(const std::string& fault, Channel& channel, const Json& 
                   {"step", step},
                   {"entries", Json::array()}});
   }
+  if (fault == "observation_flood") {
+    for (;;)
+      channel.send({{"type", "observation"},
+                    {"case", number},
+                    {"rank", rank},
+                    {"step", step},
+                    {"entries", Json::array()}});
+  }
   if (fault == "unknown_type") channel.send({{"type", "greetings"}});
   if (fault == "missing_key") channel.send({{"type", "done"}});
+  if (fault == "long_what") {
+    channel.send({{"type", "observation"},
+                  {"case", number},
+                  {"rank", rank},
+                  {"step", step},
+                  {"entries", {{{"what", "register:" + std::string(50000, 'a')}, {"tensor", "t"}}}}});
+  }
+  if (fault == "long_message") throw std::invalid_argument("the dtype is wrong: " + std::string(50000, 'a'));
+  if (fault == "endless_message") throw std::invalid_argument(std::string(std::size_t{1} << 20, 'a'));
   if (fault == "malformed_json") send_raw(channel, std::string_view("\x05\0\0\0{nope", 9));
+  if (fault == "huge_number")
+    send_raw(channel, std::string_view("\x16\0\0\0{\"type\":\"x\",\"n\":1e999}", 26));
   if (fault == "not_utf8") send_raw(channel, std::string_view("\x0c\0\0\0{\"type\":\"\xff\"}", 16));
   if (fault == "oversize_frame") send_raw(channel, std::string_view("\x01\0\0\x01", 4));
   if (fault == "garbage") send_raw(channel, "HTTP/1.1 400 Bad Request\r\n\r\n");

@@ -2,7 +2,7 @@
 // No tensor library, starts at once.
 //
 //   fault_testee [--fault NAME] [--rank R] [--step N] [--when TEXT] [--peers-wait] [--null]
-//                [--megabytes M]
+//                [--megabytes M] [--name NAME] [--version VERSION]
 //
 // Without a fault it is a well-behaved testee that computes nothing: it announces every step and
 // answers each `observe` with the initial parameters of every model (from the data file) in FSDP2's
@@ -16,25 +16,30 @@
 //   --peers-wait   at the faulty step the other ranks wait for ever, as in a collective that one
 //                  rank does not join
 //   --megabytes M  how much `noise` writes (default 200)
+//   --name NAME, --version VERSION  what hello says of the implementation
 //
 // Faults before hello:
 //   start_exit_0 start_exit_1 start_sigkill never_hello done_before_hello wrong_version wrong_token
 //   wrong_rank
 // Faults before step 0:
-//   dies_before_rendezvous hangs_before_rendezvous
+//   dies_before_rendezvous hangs_before_rendezvous blind_instrument
 //   unsupported (with --rank -1 in agreement, else alone)
+//   late_unsupported, at a step; the same
 // Faults at a step, of the process:
 //   sigsegv sigabrt sigkill exit_0 exit_3 out_of_memory disk_full exception uncaught_exception
 //   hang hang_busy hang_in_collective hang_ignoring_sigterm grandchild escaped_grandchild
+//   traced_grandchild traced_exit
 //   noise noise_ff noise_for_ever
 // Faults at a step, of speech:
 //   second_hello wrong_case done_twice step_beyond_program step_backwards observation_ahead
-//   observation_of_other_rank unknown_type missing_key malformed_json not_utf8 oversize_frame garbage
+//   observation_of_other_rank observation_flood unknown_type missing_key long_what long_message
+//   endless_message huge_number malformed_json not_utf8 oversize_frame garbage
 //   half_frame_then_exit half_frame_then_sleep close_socket talk_for_ever
 // Faults at a step, of the program:
 //   skip_collective (with --peers-wait: goes on while the others wait)
 // Faulty answers, the files:
-//   missing_file truncated_file hostile_file pipe_for_file file_outside missing_tensor
+//   missing_file truncated_file hostile_file pipe_for_file file_outside file_is_link file_behind_link
+//   missing_tensor
 // Faulty answers, the content:
 //   wrong_value wrong_shape wrong_dtype nan missing_shard overlapping_shard empty_answer
 // After done: idle_sigsegv. After bye: bye_exit_5 bye_hang bye_sigsegv
@@ -65,6 +70,7 @@ struct Options {
   bool peers_wait = false;
   bool null = false;
   std::size_t megabytes = 200;
+  std::string name = "fault_testee", version = "1";
 };
 
 struct Place {
@@ -72,13 +78,13 @@ struct Place {
   int world = 1;
 };
 
-Json hello(const std::string& fault, int rank) {
+Json hello(const std::string& fault, const Options& options, int rank) {
   const char* token = std::getenv("FSDP_CTS_TOKEN");
   return {{"type", "hello"},
           {"protocol", fault == "wrong_version" ? 2 : 1},
           {"token", fault == "wrong_token" || token == nullptr ? "guessed" : token},
           {"rank", fault == "wrong_rank" ? rank + 1 : rank},
-          {"implementation", {{"name", "fault_testee"}, {"version", "1"}}},
+          {"implementation", {{"name", options.name}, {"version", options.version}}},
           {"apis", {"fully_shard", "fsdp", "composable"}},
           {"backend", "none"},
           {"device", "cpu"},
@@ -103,6 +109,10 @@ void act_out(const Json& the_case, const Options& options, const Place& place, c
     const bool strikes = step == options.step;
     if (strikes && fault.empty() && options.peers_wait && place.rank != options.faulty_rank)
       fault_testee::waitRecv();
+    if (strikes && fault == "late_unsupported") {
+      return channel.send(
+          {{"type", "unsupported"}, {"case", the_case["case"]}, {"reason", "it found out late"}});
+    }
     if (strikes) {
       harm_process(fault, options.megabytes);
       speak_out_of_order(fault, channel, the_case, step, place.rank);
@@ -125,6 +135,12 @@ void take_case(const Json& the_case, const Options& options, const Place& place,
     return channel.send({{"type", "unsupported"}, {"case", number}, {"reason", "it is faulty on purpose"}});
   channel.send({{"type", "progress"}, {"case", number}, {"step", -1}, {"verb", "rendezvous"}});
   if (fault == "hangs_before_rendezvous") harm_process("hang", 0);
+  if (fault == "blind_instrument")
+    return channel.send(
+        {{"type", "error"},
+         {"case", number},
+         {"step", -1},
+         {"error", {{"type", "InstrumentBlind"}, {"message", "no gather was seen"}, {"phase", "other"}}}});
   try {
     act_out(the_case, here, place, fault, channel);
   } catch (const std::exception& e) {
@@ -165,6 +181,8 @@ int main(int argc, char** argv) {
   app.add_flag("--peers-wait", options.peers_wait);
   app.add_flag("--null", options.null);
   app.add_option("--megabytes", options.megabytes);
+  app.add_option("--name", options.name);
+  app.add_option("--version", options.version);
   CLI11_PARSE(app, argc, argv);
 
   const Place place{environment_number("RANK"), environment_number("WORLD_SIZE")};
@@ -172,7 +190,7 @@ int main(int argc, char** argv) {
   const std::string fault = faulty ? options.fault : "";
   Channel channel = Channel::connect(std::getenv("FSDP_CTS_SOCKET"));
   harm_start(fault, channel);
-  channel.send(hello(fault, place.rank));
+  channel.send(hello(fault, options, place.rank));
   while (const auto message = channel.receive()) {
     if ((*message)["type"] == "bye") return after_bye(fault);
     take_case(*message, options, place, channel);

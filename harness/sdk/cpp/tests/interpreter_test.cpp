@@ -87,6 +87,26 @@ TEST(Interpreter, TrainsAStep) {
   EXPECT_FALSE(item["sharded"]);
 }
 
+TEST(Interpreter, LayersSayWhenTheyComputeAndTheVerbInWhichPhase) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({forward(), sum, backward, observe({"trace"})});
+  EXPECT_EQ(Played(c).entry("trace")["events"],
+            Json::parse(R"([{"op": "compute", "unit": "", "phase": "forward"},
+                            {"op": "compute", "unit": "", "phase": "backward"}])"));
+}
+
+TEST(Trace, ATapNotesInThePhaseOfTheVerbAndNothingWhileTheObserverIsAtWork) {
+  Trace trace;
+  trace.enter("backward");
+  trace.collective({"reduce_scatter", "float32", "avg", 4, 2, {0, 1}, "0"});
+  trace.enter(std::nullopt);
+  trace.collective({"all_gather", "float32", std::nullopt, 2, 4, {0, 1}, "0"});
+  EXPECT_EQ(trace.drain(), Json::parse(R"([{"op": "reduce_scatter", "dtype": "float32", "reduce_op": "avg",
+      "in_numel": 4, "out_numel": 2, "group": [0, 1], "unit": "0", "phase": "backward"}])"));
+  EXPECT_TRUE(trace.drain().empty());
+}
+
 TEST(Interpreter, AbsentGradientsAreNamed) {
   CaseInMemory c;
   one_weight(c);

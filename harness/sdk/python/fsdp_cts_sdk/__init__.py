@@ -1,7 +1,7 @@
 """SDK for testees written in Python: implement Operations, call serve. The contract is harness/protocol/PROTOCOL.md."""
 
 from fsdp_cts_sdk.context import Context
-from fsdp_cts_sdk.errors import Unsupported
+from fsdp_cts_sdk.errors import InstrumentBlind, Unsupported
 from fsdp_cts_sdk.model import Model
 from fsdp_cts_sdk.operations import Identity, Operations, StateDict
 from fsdp_cts_sdk.placement import Exposed, Parameter, Placement, flat, rows, whole
@@ -11,6 +11,7 @@ __all__ = [
     "Context",
     "Exposed",
     "Identity",
+    "InstrumentBlind",
     "Model",
     "Operations",
     "Parameter",

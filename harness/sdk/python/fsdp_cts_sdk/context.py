@@ -10,6 +10,7 @@ import torch
 from fsdp_cts_sdk.case_data import CaseData
 from fsdp_cts_sdk.model import Model
 from fsdp_cts_sdk.recorder import Recorder
+from fsdp_cts_sdk.trace import Trace
 
 PHASES = ("construction", "lazy_init", "forward", "backward", "optimizer", "summon", "state_dict", "other")
 
@@ -21,6 +22,7 @@ class Context:
     case: dict[str, Any]
     data: CaseData
     recorder: Recorder = field(default_factory=Recorder)
+    trace: Trace = field(default_factory=Trace)  # where a tap notes collectives
     models: dict[str, Model] = field(default_factory=dict)
     registers: dict[str, tuple[torch.Tensor, ...]] = field(default_factory=dict)
     phase: str = "other"  # one of PHASES: the running verb's

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import traceback
+
+
+# Below the protocol's limit for texts, which is 65,536 characters.
+LONGEST_MESSAGE = 60_000
+
 
 class Unsupported(Exception):
-    """The case is not for this testee. May depend on the case only, so that all ranks agree."""
+    """The case is not for this testee. May depend on the case only, so that all ranks agree: best said by `Operations.unsupported`, before
+    anything is done; an operation that raises this ends the case as unsupported too, if it does so on every rank at the same step."""
+
+
+class InstrumentBlind(Exception):
+    """Raised at the rendezvous: what the testee watches the implementation with sees nothing, so its answers would accuse somebody else."""
 
 
 class StepFailed(Exception):
@@ -18,9 +29,14 @@ class StepFailed(Exception):
 
 def error_report(error: BaseException, phase: str) -> dict[str, str]:
     """`phase` is the verb's; what fails while a library initialises itself lazily is told by the functions it passed through."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_name.lstrip("_") == "lazy_init":
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_name.lstrip("_") == "lazy_init":
             phase = "lazy_init"
-        traceback = traceback.tb_next
-    return {"type": type(error).__name__, "message": str(error), "phase": phase}
+        frame = frame.tb_next
+    return {"type": type(error).__name__, "message": str(error)[:LONGEST_MESSAGE], "phase": phase}
+
+
+def traceback_of(error: BaseException) -> str:
+    """Where it was raised, for a person; the end of a long one, which is nearest to the cause."""
+    return "".join(traceback.format_exception(error))[-LONGEST_MESSAGE:]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fsdp_cts_sdk.context import Context
-from fsdp_cts_sdk.errors import StepFailed, Unsupported, error_report
+from fsdp_cts_sdk.errors import LONGEST_MESSAGE, StepFailed, Unsupported, error_report, traceback_of
 from fsdp_cts_sdk.modules import TYPES, types_in
 from fsdp_cts_sdk.observer import Observation, Observer, observables
 from fsdp_cts_sdk.operations import Operations, StateDict
@@ -63,6 +63,8 @@ class Interpreter:
         if verb == "attempt_end":
             return self._end_attempt(step, index)
         self.context.phase = _phase(step)
+        # What the observer itself causes is not the program's.
+        self.context.trace.phase = None if verb == "observe" else self.context.phase
         try:
             if verb == "observe":
                 return self.observer.observe(step, index)
@@ -79,7 +81,7 @@ class Interpreter:
         except Exception as error:
             report = error_report(error, self.context.phase)
             if not self._attempts:
-                raise StepFailed(index, report) from error
+                raise StepFailed(index, {**report, "traceback": traceback_of(error)}) from error
             attempt = self._attempts[-1]
             attempt.error = {**report, "step": index, "verb": verb}
             self._leave_scopes(attempt.open_scopes, error)
@@ -156,7 +158,7 @@ def _set_environment(values: dict[str, str | None]) -> None:
 @contextlib.contextmanager
 def _collected_warnings(sink: list[dict[str, str]]):
     def collect(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        sink.append({"category": category.__name__, "message": str(message)})
+        sink.append({"category": category.__name__, "message": str(message)[:LONGEST_MESSAGE]})
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ class Model:
         self.instance = instance
         self.module = module  # what is called; `shard` may put a wrapper here
         self.built = module  # stays what was built
+        self.compiled: Callable[..., Any] | None = None  # what a graph compiler made of `module`
         self.plan = plan
         named = dict(module.named_modules(remove_duplicate=False))
         self.modules = named
@@ -41,6 +43,10 @@ class Model:
         self.parameter_slots = [_slot(named, name, p) for name, p in module.named_parameters()]  # tied ones once, at the first
         self.buffer_slots = [_slot(named, name, b) for name, b in module.named_buffers()]
         self._slots = {slot.name: slot for slot in self.parameter_slots}
+
+    @property
+    def called(self) -> Callable[..., Any]:
+        return self.compiled or self.module
 
     def slot(self, name: str) -> Slot:
         if name not in self._slots:

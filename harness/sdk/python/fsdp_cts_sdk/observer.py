@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ class Observer:
 
     def observe(self, step: dict[str, Any], index: int) -> Observation:
         observation = Observation(step, index)
-        with self._operations.bookkeeping(), warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             for what in step["what"]:
                 observation.entries += self._entries(what, step.get("model", "model"), observation.tensors)
@@ -104,6 +105,7 @@ _OF_MODEL: dict[str, Callable[[Observer, Model], Entry]] = {
     "counters": lambda o, model: {"values": o._operations.counters(model)},
     "training_state": lambda o, model: {"value": o._operations.training_state(model)},
     "identity": lambda o, model: {"values": o.identities(model)},
+    "registered_parameters": lambda o, model: {"values": {name: list(p.shape) for name, p in model.module.named_parameters()}},
     "devices": lambda o, model: {"values": {p.name: str(p.value.device) for p in o._operations.parameters(model)}},
 }
 
@@ -114,10 +116,11 @@ def _drain_warnings(operations: Operations) -> Entry:
 
 
 _OF_CASE: dict[str, Callable[[Operations], Entry]] = {
-    "trace": lambda operations: {"events": operations.drain_trace()},
+    "trace": lambda operations: {"events": operations.context.trace.drain()},
     "recorded": lambda operations: {"values": dict(operations.context.recorder.dtypes)},
     "seen_parameters": lambda operations: {"values": dict(operations.context.recorder.parameters)},
     "warnings": _drain_warnings,
+    "clock": lambda operations: {"values": {"milliseconds": time.monotonic_ns() // 1_000_000}},
 }
 
 

@@ -3,7 +3,6 @@ overrides only what its library does differently; the interpreter turns programs
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -52,7 +51,8 @@ class Operations:
         raise NotImplementedError
 
     def unsupported(self, case: dict[str, Any]) -> str | None:
-        """Why this case is not for this testee, from the case alone. Asked before anything else."""
+        """Why this case is not for this testee, from the case alone. Asked before anything else. An operation that is first found wanting
+        when it is called may raise Unsupported instead, on every rank at the same step."""
         return None
 
     def rendezvous(self) -> None:
@@ -60,10 +60,6 @@ class Operations:
 
     def end_case(self) -> None:
         """Models, registers and optimizers are about to be dropped. Always called after `rendezvous`."""
-
-    def bookkeeping(self) -> AbstractContextManager[None]:
-        """Entered while observations are made: what runs inside is not the program's and must leave no trace."""
-        return contextlib.nullcontext()
 
     # Construction.
     def shard(self, model: Model) -> None:
@@ -98,9 +94,12 @@ class Operations:
     def make_optimizer(self, model: Model, step: Step) -> torch.optim.Optimizer:
         return make_optimizer(step, self.named_parameters(model))
 
+    def compile(self, model: Model, step: Step) -> None:
+        raise Unsupported("this testee compiles no graphs")
+
     # Training.
     def forward(self, model: Model, inputs: list[torch.Tensor]) -> Any:
-        return model.module(*inputs)
+        return model.called(*inputs)
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()
@@ -180,10 +179,6 @@ class Operations:
         setattr(slot.owner, slot.attribute, slot.tensor.to(dtype_from_name(dtype)))
 
     # What only an FSDP library has.
-    def drain_trace(self) -> list[dict[str, Any]]:
-        """Collectives since the last call, in order of issue (PROTOCOL.md, section 5, `trace`)."""
-        return []
-
     def units(self, model: Model) -> list[dict[str, Any]]:
         return []
 

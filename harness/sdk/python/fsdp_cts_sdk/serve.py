@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import platform
@@ -13,7 +14,7 @@ import torch
 
 from fsdp_cts_sdk.case_data import CaseData
 from fsdp_cts_sdk.context import Context
-from fsdp_cts_sdk.errors import StepFailed, Unsupported, error_report
+from fsdp_cts_sdk.errors import LONGEST_MESSAGE, StepFailed, Unsupported, error_report, traceback_of
 from fsdp_cts_sdk.frames import Channel, ProtocolError
 from fsdp_cts_sdk.interpreter import Interpreter, unknown_in
 from fsdp_cts_sdk.observer import Observation
@@ -29,6 +30,7 @@ def serve(operations: Operations) -> int:
     if not address:
         print("This is a testee of fsdp-cts: the runner starts it, with FSDP_CTS_SOCKET set. Try `fsdp-cts run --help`.", file=sys.stderr)
         return 2
+    faulthandler.enable()  # a process that crashes says where, on stderr
     torch.set_num_threads(1)
     channel = Channel.connect(address)
     channel.send(_hello(operations, int(os.environ["RANK"]), os.environ.get("FSDP_CTS_TOKEN", "")))
@@ -93,7 +95,7 @@ class _Acting:
         except StepFailed as failed:
             self._send("error", step=failed.step, error=failed.report)
         except Unsupported as reason:
-            self._send("unsupported", reason=str(reason))
+            self._send("unsupported", reason=str(reason)[:LONGEST_MESSAGE])
         finally:
             self._operations.end_case()
             interpreter.close()
@@ -108,8 +110,10 @@ class _Acting:
         self._send("progress", step=-1, verb="rendezvous")
         try:
             self._operations.rendezvous()
+        except Unsupported:
+            raise
         except Exception as error:
-            raise StepFailed(-1, error_report(error, "other")) from error
+            raise StepFailed(-1, {**error_report(error, "other"), "traceback": traceback_of(error)}) from error
         for index, step in enumerate(self._case["program"]):
             if not interpreter.will_run(step):
                 continue

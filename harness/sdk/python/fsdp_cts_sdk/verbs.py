@@ -13,6 +13,7 @@ from fsdp_cts_sdk.errors import Unsupported
 from fsdp_cts_sdk.model import Model, build_model
 from fsdp_cts_sdk.mutation import mutate
 from fsdp_cts_sdk.sleep import sleep
+from fsdp_cts_sdk.trace import trace_computation
 
 if TYPE_CHECKING:
     from fsdp_cts_sdk.interpreter import Interpreter
@@ -33,6 +34,8 @@ def _build(run: Interpreter, step: Step) -> None:
     run.context.models[instance] = build_model(
         instance, case["models"][instance], plan, run.context.data, device, run.context.recorder
     )
+    if any("trace" in step["what"] for step in case["program"] if step["verb"] == "observe"):
+        trace_computation(run.context.models[instance].module, run.context.trace)
 
 
 def _values(run: Interpreter, name: str) -> tuple[torch.Tensor, ...]:
@@ -146,6 +149,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "move": ("construction", lambda run, step: run.operations.move(_model(run, step))),
     "materialize": ("construction", lambda run, step: run.operations.materialize(_model(run, step))),
     "shard": ("construction", lambda run, step: run.operations.shard(_model(run, step))),
+    "compile": ("construction", lambda run, step: run.operations.compile(_model(run, step), step)),
     "optimizer": ("optimizer", _optimizer),
     "zero_grad": ("optimizer", _zero_grad),
     "forward": ("forward", _forward),

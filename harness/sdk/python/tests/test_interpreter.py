@@ -13,6 +13,7 @@ from fsdp_cts_sdk.context import Context
 from fsdp_cts_sdk.errors import StepFailed
 from fsdp_cts_sdk.interpreter import Interpreter, unknown_in
 from fsdp_cts_sdk.observer import Observation
+from fsdp_cts_sdk.trace import Trace, trace_computation
 from plain_testee import Plain
 
 MODEL = sequential(linear(3, 2), linear(2, 1))
@@ -50,6 +51,35 @@ def _snapshot(seen: Observation | None) -> Observation | None:
 def tensors_of(observation: Observation, what: str) -> dict[str, torch.Tensor]:
     (entry,) = [e for e in observation.entries if e["what"] == what]
     return {item["name"]: observation.tensors[item["pieces"][0]["tensor"]].reshape(item["global_shape"]) for item in entry["items"] if item["pieces"]}
+
+
+class Traces(unittest.TestCase):
+    def test_layers_say_when_they_compute_and_the_verb_says_in_which_phase(self) -> None:
+        program = [step("forward", input=["x"]), step("loss", kind="sum"), step("backward", loss="loss"), observe("trace"), observe("trace")]
+        first, second = run(BUILD, *program)
+        events = [(event["op"], event["phase"], event["unit"]) for event in first.entries[0]["events"]]
+        self.assertEqual(events, [("compute", "forward", "0"), ("compute", "forward", "1"), ("compute", "backward", "1"), ("compute", "backward", "0")])
+        self.assertEqual(second.entries[0]["events"], [])
+
+    def test_backward_is_noted_after_the_hooks_of_the_output_and_before_the_gradients(self) -> None:
+        trace = Trace()
+        layer = torch.nn.Linear(2, 2)
+        trace_computation(layer, trace, "layer")
+        output = layer(torch.ones(1, 2))
+        output.register_hook(lambda _: trace.compute("hook of the output"))
+        layer.weight.register_hook(lambda _: trace.compute("gradient"))
+        trace.drain()
+        output.sum().backward()
+        self.assertEqual([event["unit"] for event in trace.drain()], ["hook of the output", "layer", "gradient"])
+
+    def test_a_tap_notes_in_the_phase_of_the_verb_and_nothing_while_the_observer_is_at_work(self) -> None:
+        trace = Trace()
+        trace.phase = "backward"
+        trace.collective("all_gather", "float32", 1, 2, [0, 1], unit="0")
+        trace.phase = None
+        trace.collective("all_gather", "float32", 1, 2, [0, 1])
+        (event,) = trace.drain()
+        self.assertEqual(event, {"op": "all_gather", "phase": "backward", "dtype": "float32", "reduce_op": None, "in_numel": 1, "out_numel": 2, "group": [0, 1], "unit": "0"})
 
 
 class Programs(unittest.TestCase):

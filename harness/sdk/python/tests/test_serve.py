@@ -30,6 +30,12 @@ class Serving(unittest.TestCase):
 
             (answer,) = session.run({"models": {"model": linear(3, 2)}, "program": [FORWARD[1]]}, DATA)
             self.assertEqual((answer.end["type"], answer.end["step"], answer.end["error"]["type"]), ("error", 0, "KeyError"))
+            self.assertIn("Traceback (most recent call last):", answer.end["error"]["traceback"])
+            self.assertIn("in run", answer.end["error"]["traceback"])
+
+            control = [*FORWARD[:1], step("unshard", model="model")]
+            (answer,) = session.run({"models": {"model": linear(3, 2)}, "program": control}, DATA)
+            self.assertEqual((answer.end["type"], answer.end["reason"]), ("unsupported", "this testee has no 'unshard'"))
 
             (answer,) = session.run({"models": {"model": linear(3, 2)}, "plans": {"model": {}}, "program": FORWARD}, DATA)
             self.assertEqual((answer.end["type"], answer.end["reason"]), ("unsupported", "this testee shards nothing"))

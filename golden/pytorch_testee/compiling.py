@@ -1,0 +1,37 @@
+"""The verb `compile`: torch.compile with Inductor, and the proof that something was compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def compiled(module: nn.Module, skip_fsdp_guards: bool) -> Callable[..., Any]:
+    """What is called in the module's place. A forward for which the compiler never saw a graph is no compiled one and raises."""
+    from torch._inductor.compile_fx import compile_fx  # half a second that no other case should pay
+
+    torch._dynamo.config.skip_fsdp_guards = skip_fsdp_guards
+    graphs = 0
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        nonlocal graphs
+        graphs += 1
+        return compile_fx(graph, inputs)
+
+    optimized = torch.compile(module, backend=count)
+
+    def call(*inputs: torch.Tensor) -> Any:
+        result = optimized(*inputs)
+        if graphs == 0:
+            raise RuntimeError("torch.compile ran the whole forward as it is: no graph reached Inductor")
+        return result
+
+    return call
+
+
+def forget() -> None:
+    """Compiled code would outlive the modules of its case."""
+    torch._dynamo.reset()

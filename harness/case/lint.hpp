@@ -1,0 +1,17 @@
+// Whether what scenarios claim and what their lines do fit together: what no single case can show.
+#pragma once
+
+#include <filesystem>
+
+namespace fsdp_cts {
+
+// Refuses, over the whole suite:
+//   - a clause id that clauses.md has twice or not at all
+//   - a clause in a scenario's header that none of its lines carries in any case, and one that a line carries
+//     and the header lacks
+//   - an observation that no expectation looks at, in any case of the file
+//   - `differ` with an `only` that matches none of the names it is about
+// Loads every case. Throws ScenarioError with file and line of every mistake.
+void check_suite(const std::filesystem::path& conformance);
+
+}  // namespace fsdp_cts

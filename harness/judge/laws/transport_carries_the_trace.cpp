@@ -1,0 +1,37 @@
+#include <fmt/format.h>
+
+#include "harness/judge/collectives.hpp"
+#include "harness/judge/laws/laws.hpp"
+
+namespace fsdp_cts {
+
+void transport_carries_the_trace(const Scene& scene, Outcome& outcome) {
+  if (!scene.run.sent) return;
+  const Selection everything(Json::object(), scene.program);
+  std::vector<Finding> told_elsewhere;
+  double claimed = 0;
+  const Collective* largest = nullptr;
+  const auto all = traces(scene, everything, told_elsewhere);
+  for (const Trace& trace : all) {
+    for (const Collective& event : trace.events) {
+      const double least = least_bytes_sent(event);
+      claimed += least;
+      if (least > 0 && (largest == nullptr || least > least_bytes_sent(*largest))) largest = &event;
+    }
+  }
+  const auto sent = static_cast<double>(*scene.run.sent);
+  if (sent < claimed) {
+    Finding finding{
+        VerdictKind::fail, "collectives_unseen",
+        fmt::format(
+            "the traces of all ranks together hold collectives that cannot be carried out with less than {} "
+            "bytes, such as {}, and the kernel counted {} bytes sent on the ranks' sockets",
+            claimed, describe(*largest), sent)};
+    finding.divergence = {{"actual", sent}, {"expected", claimed}};
+    outcome.findings.push_back(std::move(finding));
+    return;
+  }
+  outcome.counts.witnessed = outcome.counts.collectives;
+}
+
+}  // namespace fsdp_cts

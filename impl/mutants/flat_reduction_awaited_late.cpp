@@ -1,0 +1,48 @@
+#include <utility>
+
+#include "impl/mutants/mutant.hpp"
+
+namespace fsdp_cts::mutants {
+namespace {
+
+/// Waiting for one reduction waits for the one before it.
+class OneLate : public fsdp::Work {
+ public:
+  explicit OneLate(fsdp::WorkPtr reduction) : reduction_(std::move(reduction)) {}
+  void wait() override {
+    static fsdp::WorkPtr pending;
+    if (const auto before = std::exchange(pending, std::move(reduction_))) before->wait();
+  }
+
+ private:
+  fsdp::WorkPtr reduction_;
+};
+
+class ReductionAwaitedLate : public PassingOn {
+ public:
+  using PassingOn::PassingOn;
+  fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction,
+                               const fsdp::CallSite& site) override {
+    return std::make_unique<OneLate>(PassingOn::reduce_scatter(std::move(out), std::move(in), reduction, site));
+  }
+};
+
+fsdp::flat::Seams late_seams() {
+  fsdp::flat::Seams seams;
+  seams.communicator = [](std::shared_ptr<fsdp::Communicator> inner) {
+    return std::make_shared<ReductionAwaitedLate>(std::move(inner));
+  };
+  return seams;
+}
+
+}  // namespace
+
+// As long as all ranks come at the same time this often goes well.
+Mutant flat_reduction_awaited_late() {
+  return flat_mutant("flat_reduction_awaited_late", Group::flat_parameter,
+                     "A rank does not wait for the reduction that it uses, but for the one before it.", "fail",
+                     "value", "gradients are read before the other rank has sent its part", late_seams,
+                     {"CORE/*/test_delayed_reduce_scatter#peer*", "--world", "2"});
+}
+
+}  // namespace fsdp_cts::mutants
