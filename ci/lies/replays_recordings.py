@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A lying testee: it computes nothing and communicates nothing. It looks up what PyTorch was recorded to answer and says that, cut
 into shards by rows, with a trace of the collectives that a right implementation would have issued. Good for fully_shard plans of
-one mesh dimension. `run --fresh-data` must convict it: nobody has recorded the answers to data that were drawn a moment ago."""
+one mesh dimension. The gate must convict it on fresh data: nobody has recorded the answers to data that were drawn a moment ago.
+With LIE_BACKEND=gloo it is convicted before that, since the kernel counts what Gloo sends."""
 
 import json
 import os
@@ -80,7 +81,7 @@ def answer(case: dict, index: int, step: dict, values: dict, initial: dict) -> t
 def main() -> int:
     channel = Channel.connect(os.environ["FSDP_CTS_SOCKET"])
     hello = {"protocol": 1, "token": os.environ["FSDP_CTS_TOKEN"], "rank": RANK, "apis": ["fully_shard"], "environment": {}}
-    told = {"implementation": {"name": "lie", "version": "1"}, "backend": "gloo", "device": "cpu", "reduction_order": "ring"}
+    told = {"implementation": {"name": "lie", "version": "1"}, "backend": os.environ.get("LIE_BACKEND", "unheard-of"), "device": "cpu", "reduction_order": "ring"}
     channel.send({"type": "hello", **hello, **told})
     while (case := channel.receive()) is not None and case["type"] == "case":
         number, values = case["case"], recorded(case)

@@ -33,13 +33,13 @@ namespace {
 constexpr int most_bundles = 50;  // failures beyond this leave a record only
 
 std::vector<std::string> all_filters(const RunOptions& options, const Suite& suite) {
+  std::vector<std::string> filters = options.filters;
   if (!options.level.empty()) {
     if (!options.filters.empty() || options.world > 0 || options.quick || !options.must_run.empty())
       throw UsageError(
           "--level is a selection of its own: no filter, --world, --quick or --must-run beside it");
-    return named_level(suite, options.level).patterns();
+    filters = named_level(suite, options.level).patterns();
   }
-  std::vector<std::string> filters = options.filters;
   if (options.world > 0) filters.push_back(fmt::format("world:{}", options.world));
   if (options.quick) filters.push_back("label:quick");
   if (options.fresh_data) filters.push_back("lane:exact");
@@ -94,8 +94,9 @@ std::string command_line(const Suite& suite) {
 
 // Which level a complete report of this selection can claim.
 std::string level(const RunOptions& options) {
+  if (options.fresh_data) return "partial";  // the exact lane alone reaches no level
   if (!options.level.empty()) return options.level;
-  if (!options.filters.empty() || options.world > 0 || options.fresh_data) return "partial";
+  if (!options.filters.empty() || options.world > 0) return "partial";
   return options.quick ? "quick" : "full";
 }
 
@@ -120,7 +121,7 @@ class SuiteRun {
         machine_(this_machine()),
         expectations_(expectations_for(options, suite)) {
     if (!options.must_run.empty()) must_run_ = MustRun(options.must_run);
-    if (!options.level.empty()) must_run_ = named_level(suite, options.level);
+    if (!options.level.empty() && !options.fresh_data) must_run_ = named_level(suite, options.level);
     if (!expectations_.empty()) {
       deviations_.emplace(expectations_,
                           std::map<std::string, std::string>{{"testee", options.testee.spec},

@@ -87,6 +87,12 @@ int Listener::accept() const {
   return ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
 }
 
+pid_t Listener::peer_process(int connection) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
 PortReservation::PortReservation() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   const int on = 1;
   ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));

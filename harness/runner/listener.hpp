@@ -1,6 +1,8 @@
 // Where ranks connect to, and the port they may meet at.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 
 namespace fsdp_cts {
@@ -19,6 +21,8 @@ class Listener {
   const std::string& address() const { return address_; }
   // A connection that waits, or -1.
   int accept() const;
+  // The process at the other end of an accepted connection, as the kernel knows it; 0 when it is not on this host (TCP).
+  static pid_t peer_process(int connection);
 
  private:
   Listener(int fd, std::string address) : fd_(fd), address_(std::move(address)) {}

@@ -162,6 +162,7 @@ void RankGroup::accept(const Listener& listener, int rank) {
   if (rank < 0) return;
   Rank& owner = ranks_[static_cast<std::size_t>(rank)];
   owner.link = links_.back().get();
+  owner.speaker = Listener::peer_process(fd);
   loop_.unwatch(listener.fd());
   owner.listener.reset();  // one connection per rank
 }

@@ -90,6 +90,7 @@ class RankGroup {
     std::unique_ptr<Process> process;  // none for ranks started elsewhere
     std::unique_ptr<Listener> listener;
     RankLink* link = nullptr;  // owned by links_
+    pid_t speaker = 0;         // the process that speaks for it; 0 when that is not known
     OutputCapture output;
     bool greeted = false;              // it said hello
     bool settled = false;              // its report of the current assignment stands

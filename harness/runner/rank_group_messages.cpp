@@ -156,6 +156,13 @@ void RankGroup::greet(int& who, RankLink* link, const Json& hello) {
   }
   Rank& rank = ranks_[number];
   if (rank.greeted) throw Offence("wrong_rank", "rank " + std::to_string(number) + " is here already");
+  // Shards that lie in one address space prove nothing about sharding.
+  for (std::size_t other = 0; other < ranks_.size(); ++other) {
+    if (rank.speaker != 0 && other != number && ranks_[other].greeted && ranks_[other].speaker == rank.speaker) {
+      throw Offence("one_process", "process " + std::to_string(rank.speaker) + " speaks for rank " + std::to_string(other) +
+                                       " and for rank " + std::to_string(number) + "; every rank is a process of its own");
+    }
+  }
   who = static_cast<int>(number);
   rank.link = link;
   rank.greeted = true;

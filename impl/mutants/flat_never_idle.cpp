@@ -14,8 +14,8 @@ class FlatNeverIdle : public fsdp::flat::ReshardRule {
 
 Mutant flat_never_idle() {
   return flat_mutant("flat_never_idle", Group::flat_parameter,
-                     "A unit is left in the middle of its backward.", "fail", "training_state",
-                     "the library says that backward is still on",
+                     "A unit is left in the middle of its backward.", "fail", "exception",
+                     "the library refuses what it does only between passes",
                      flat_seams_with<&fsdp::flat::Seams::reshard, FlatNeverIdle>,
                      {"UOP/*/test_diff_trainability*", "--quick"});
 }

@@ -13,7 +13,7 @@ class FlatOutputNeverHooked : public fsdp::flat::HookRule {
 Mutant flat_output_never_hooked() {
   return flat_mutant(
       "flat_output_never_hooked", Group::flat_parameter, "A unit hangs no backward hook on its outputs.",
-      "fail", "counter", "an output carries no hook",
+      "fail", "exception", "backward meets parameters that nobody has gathered again",
       flat_seams_with<&fsdp::flat::Seams::hook, FlatOutputNeverHooked>, {"CORE/TestHooks/*", "--world", "2"});
 }
 

@@ -24,8 +24,8 @@ Mutant full_state_keeps_padding() {
                 Group::sharding,
                 "A full state dict keeps the rows that pad short shards.",
                 "fail",
-                "shape",
-                "parameters are taller than they were made",
+                "exception",
+                "the state does not fit the model that it is loaded into",
                 seams_with<&fsdp::Seams::state_dict, FullStateKeepsPadding>};
   mutant.cases = {"F2MP/*/test_compute_dtype#state_dict*"};
   return mutant;

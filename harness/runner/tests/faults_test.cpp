@@ -42,6 +42,7 @@ const Fault at_start[] = {
     {"wrong_version", RankEnd::protocol_error, "wrong_version", "speaks protocol version 2"},
     {"wrong_token", RankEnd::protocol_error, "wrong_token", "rank 1 broke the protocol (wrong_token)"},
     {"wrong_rank", RankEnd::protocol_error, "wrong_rank", "hello says rank 2; expected was 1"},
+    {"one_process", RankEnd::protocol_error, "one_process", "speaks for rank 0 and for rank 1"},
 };
 
 const Fault in_a_case[] = {

@@ -20,7 +20,7 @@
 //
 // Faults before hello:
 //   start_exit_0 start_exit_1 start_sigkill never_hello done_before_hello wrong_version wrong_token
-//   wrong_rank
+//   wrong_rank one_process (rank 0's process speaks for the faulty rank, too)
 // Faults before step 0:
 //   dies_before_rendezvous hangs_before_rendezvous blind_instrument
 //   unsupported (with --rank -1 in agreement, else alone)
@@ -48,6 +48,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -188,9 +190,23 @@ int main(int argc, char** argv) {
   const Place place{environment_number("RANK"), environment_number("WORLD_SIZE")};
   const bool faulty = options.faulty_rank < 0 || options.faulty_rank == place.rank;
   const std::string fault = faulty ? options.fault : "";
-  Channel channel = Channel::connect(std::getenv("FSDP_CTS_SOCKET"));
+  const std::string socket = std::getenv("FSDP_CTS_SOCKET");
+  if (fault == "one_process") harm_process("hang", 0);
+  Channel channel = Channel::connect(socket);
   harm_start(fault, channel);
   channel.send(hello(fault, options, place.rank));
+  std::optional<Channel> of_another;
+  if (options.fault == "one_process" && place.rank == 0) {
+    const auto path = std::filesystem::path(socket).replace_filename(std::to_string(options.faulty_rank) + ".sock");
+    while (!of_another) {
+      try {
+        of_another = Channel::connect(path);
+      } catch (const fsdp_cts::FrameError&) {
+        ::usleep(1000);  // the runner starts one rank after the other
+      }
+    }
+    of_another->send(hello("", options, options.faulty_rank));
+  }
   while (const auto message = channel.receive()) {
     if ((*message)["type"] == "bye") return after_bye(fault);
     take_case(*message, options, place, channel);

@@ -92,6 +92,11 @@ def observables() -> set[str]:
     return {"loss", "output", *_OF_CASE, *_ITEMS, *_OF_MODEL}
 
 
+def _held(parameter: torch.Tensor) -> torch.Tensor:
+    """What of it is on this rank: a DTensor has the shape of the whole."""
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
+
+
 _ITEMS: dict[str, Callable[[Observer, Model], list[Exposed]]] = {
     "parameters": lambda o, model: [p.as_value() for p in o._operations.parameters(model)],
     "gradients": lambda o, model: [p.as_gradient() for p in o._operations.parameters(model)],
@@ -105,7 +110,7 @@ _OF_MODEL: dict[str, Callable[[Observer, Model], Entry]] = {
     "counters": lambda o, model: {"values": o._operations.counters(model)},
     "training_state": lambda o, model: {"value": o._operations.training_state(model)},
     "identity": lambda o, model: {"values": o.identities(model)},
-    "registered_parameters": lambda o, model: {"values": {name: list(p.shape) for name, p in model.module.named_parameters()}},
+    "registered_parameters": lambda o, model: {"values": {name: list(_held(p).shape) for name, p in model.module.named_parameters()}},
     "devices": lambda o, model: {"values": {p.name: str(p.value.device) for p in o._operations.parameters(model)}},
 }
 
