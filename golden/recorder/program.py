@@ -51,3 +51,8 @@ def record(program: str, store: Path, arguments: list[str]) -> int:
     """Records PyTorch into `store`; the exit status of `fsdp-cts run`."""
     command = [program, "run", *arguments, "--testee", "pytorch", "--record", str(store)]
     return subprocess.run(command, check=False).returncode
+
+
+def judge(program: str, store: Path, arguments: list[str]) -> int:
+    """Judges PyTorch by `store`; the exit status of `fsdp-cts run`."""
+    return subprocess.run([program, "run", *arguments, "--testee", "pytorch", "--golden", str(store)], check=False).returncode

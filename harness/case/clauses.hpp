@@ -11,6 +11,7 @@ namespace fsdp_cts {
 struct Clause {
   std::string level;  // MUST or SHOULD
   std::string rule;
+  bool law = false;  // the judge holds every case to it; no line of a scenario needs to
   SourcePlace place;
 };
 

@@ -104,6 +104,12 @@ class FileLint {
                          "it, or do not observe it");
   }
 
+  std::set<std::string> carried() const {
+    std::set<std::string> ids;
+    for (const auto& [id, line] : carried_) ids.insert(id);
+    return ids;
+  }
+
  private:
   void check_header(const DataTree& scenario, const std::map<std::string, Clause>& clauses,
                     std::set<std::string>& listed, Mistakes& mistakes) const {
@@ -155,7 +161,14 @@ void check_suite(const std::filesystem::path& conformance) {
     if (a_case.skip_reason) continue;
     files.try_emplace(a_case.file, a_case.file).first->second.add(a_case, mistakes);
   }
-  for (const auto& [file, lint] : files) lint.finish(clauses, mistakes);
+  std::set<std::string> carried;
+  for (const auto& [file, lint] : files) {
+    lint.finish(clauses, mistakes);
+    carried.merge(lint.carried());
+  }
+  for (const auto& [id, clause] : clauses)
+    if (!clause.law && !carried.count(id))
+      mistakes.add(clause.place, "clause " + id + " is carried by no expectation of any scenario, so nobody is held to it");
   mistakes.throw_if_any();
 }
 

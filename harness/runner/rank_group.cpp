@@ -231,7 +231,7 @@ std::optional<CaseRun> RankGroup::take_result() {
 }
 
 Deadlines::Duration RankGroup::verb_patience() const {
-  const Deadlines::Duration usual = limits_.deadlines.verb;
+  const Deadlines::Duration usual = limits_.deadlines.verb * assignment_.slowness;
   return assignment_.patience ? std::min(usual, assignment_.patience->verb) : usual;
 }
 
@@ -256,7 +256,7 @@ Clock::time_point RankGroup::deadline() const {
     case Phase::gone:
       return Clock::time_point::max();
   }
-  Clock::time_point first = after(deadlines.total);
+  Clock::time_point first = after(deadlines.total * assignment_.slowness);
   for (const Rank& rank : ranks_) {
     if (rank.settled) continue;
     const Deadlines::Duration patience = rank.report.last_step < 0 ? deadlines.rendezvous : verb_patience();
@@ -273,8 +273,9 @@ void RankGroup::on_time(Clock::time_point now) {
     case Phase::closing:
       return examine("bye_deadline");
     case Phase::running:
-      return examine(now >= phase_began_ + clock_duration(limits_.deadlines.total) ? "case_deadline"
-                                                                                   : "verb_deadline");
+      return examine(now >= phase_began_ + clock_duration(limits_.deadlines.total * assignment_.slowness)
+                         ? "case_deadline"
+                         : "verb_deadline");
     case Phase::failing:
     case Phase::examining:
       return conclude();

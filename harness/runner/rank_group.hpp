@@ -39,6 +39,7 @@ struct Assignment {
   std::string case_id;
   Json message;
   std::optional<Patience> patience;
+  double slowness = 1;  // how many times as long as others the case and its steps may take
 };
 
 // What belongs to one group alone. The token begins with the mark's value, by which stray processes are

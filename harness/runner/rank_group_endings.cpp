@@ -184,7 +184,7 @@ void RankGroup::conclude() {
   run.blame = blame_sentence(situations());
   if (assignment_.patience && expiry_code_ == "verb_deadline") {
     run.blame += "; a step had " + seconds(verb_patience()) + " instead of " +
-                 seconds(limits_.deadlines.verb) + ", because " + assignment_.patience->because +
+                 seconds(limits_.deadlines.verb * assignment_.slowness) + ", because " + assignment_.patience->because +
                  " hung before";
   }
   for (const Rank& rank : ranks_) run.ranks.push_back(rank.report);

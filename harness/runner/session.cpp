@@ -50,6 +50,13 @@ CaseRun not_run(const Job& job, const std::string& code, const std::string& deta
   return run;
 }
 
+// A graph compiler works for a minute on what a CPU computes in a millisecond.
+double slowness(const Case& a_case) {
+  const bool compiles =
+      std::find(a_case.requires_.begin(), a_case.requires_.end(), "compiler") != a_case.requires_.end();
+  return compiles ? 10 : 1;
+}
+
 bool ended_in(const CaseRun& run, RankEnd end) {
   return std::any_of(run.ranks.begin(), run.ranks.end(),
                      [&](const RankReport& rank) { return rank.end == end; });
@@ -227,7 +234,7 @@ void Session::dismiss_idle(const std::vector<Lane>& lanes) {
 }
 
 Assignment Session::assignment_of(const Job& job, const Lane& lane) {
-  Assignment assignment{job.a_case->id, case_message(*job.a_case), {}};
+  Assignment assignment{job.a_case->id, case_message(*job.a_case), {}, slowness(*job.a_case)};
   if (const auto pace = lane.paces.find(job.a_case->scenario);
       pace != lane.paces.end() && !pace->second.hung.empty())
     assignment.patience = {short_deadline(pace->second.slowest), pace->second.hung};

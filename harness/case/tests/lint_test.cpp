@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 const char* const clauses =
     "| id | | rule | source |\n|---|---|---|---|\n| FS-MP-1 | MUST | One. | own |\n| FS-RED-2 | MUST | Two. "
-    "| own |\n";
+    "| own, law |\n";
 
 // `sound_scenario` with its only expectation replaced, in a folder with two clauses.
 class Lint : public testing::Test {
@@ -55,6 +55,12 @@ TEST_F(Lint, ALineOfATwinCarriesItToo) {
           "  - {finite: loss}\ntwins:\n  other:\n    why: x\n    expect:\n      - {finite: loss, clause: "
           "FS-MP-1}"),
       "");
+}
+
+TEST_F(Lint, AClauseThatNobodyCarriesAnywhere) {
+  folder_.write("clauses.md", std::string(clauses) + "| FS-MP-2 | MUST | Three. | own |\n");
+  EXPECT_THAT(mistakes("  - {equal: {what: [loss]}, clause: FS-MP-1}"),
+              HasSubstr("clauses.md:5: clause FS-MP-2 is carried by no expectation of any scenario"));
 }
 
 TEST_F(Lint, AClauseThatTheHeaderLacks) {

@@ -110,6 +110,16 @@ TEST_F(SessionRuns, AfterAHangTheOtherCasesOfItsScenarioGetAShortDeadline) {
   EXPECT_THAT(outcome.runs[2], all_done);
 }
 
+TEST_F(SessionRuns, WhatACompilerIsNeededForHasTenTimesTheDeadlines) {
+  std::vector<Case> cases = {small_case("compiled hangs", 1)};
+  cases[0].requires_ = {"compiler"};
+  SessionOptions hasty = options();
+  hasty.limits.deadlines.verb = std::chrono::milliseconds(300);
+  const Outcome outcome = run(fault_testee({"--fault", "hang", "--rank", "0"}), cases, hasty);
+  EXPECT_GE(outcome.runs[0].seconds.count(), 3);
+  EXPECT_EQ(outcome.runs[0].ranks[0].end, RankEnd::hang);
+}
+
 TEST_F(SessionRuns, EveryWorldHasItsOwnRanksOneWorldAfterTheOther) {
   const StartLog log;
   SessionOptions one = options();
