@@ -107,7 +107,7 @@ void print_totals(const Coverage& coverage, const std::vector<std::string>& unte
     for (const std::string& scenario : coverage.self_reported) std::cout << "  " << scenario << "\n";
   }
   if (!untested.empty())
-    std::cout << fmt::format("clauses that no line carries (laws hold some of them in every case): {}\n",
+    std::cout << fmt::format("clauses that laws hold in every case, without a line: {}\n",
                              fmt::join(untested, ", "));
 }
 

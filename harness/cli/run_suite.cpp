@@ -230,8 +230,8 @@ class SuiteRun {
                           {"backend", hello.value("backend", Json())},
                           {"device", hello.value("device", Json())},
                           {"reduction_order", hello.value("reduction_order", Json())},
-                          {"harness", suite_version()},
-                          {"command", command_line(suite_)}});
+                          {"harness", suite_version()}},
+                         command_line(suite_));
     std::cout << fmt::format("recorded {} cases in {}\n", pipeline.recorded(), options_.record);
   }
 

@@ -238,7 +238,10 @@ std::optional<std::string> GoldenStore::objection(const Json& hello) const {
       root_.string(), fmt::join(others, " and "), maker);
 }
 
-void GoldenStore::write_manifest(Json manifest) {
+void GoldenStore::write_manifest(Json manifest, const std::string& command) {
+  Json commands = this->manifest().value("commands", Json::array());
+  commands.push_back(command);
+  manifest["commands"] = std::move(commands);
   std::set<int> worlds;
   const std::vector<Json> recorded = entries();
   for (const Json& entry : recorded) worlds.insert(entry.at("world").get<int>());

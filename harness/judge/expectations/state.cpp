@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "harness/judge/expectations/fact_difference.hpp"
 #include "harness/judge/expectations/kinds.hpp"
@@ -123,23 +125,27 @@ void check_registered_parameters(const Json& arguments, const Selection& selecti
   if (facts.empty()) return nothing_observed(outcome, "registered_parameters");
   for (const auto& [place, fact] : facts) {
     const Json& values = fact->at("values");
-    std::int64_t elements = 0;
+    std::vector<std::int64_t> sizes;
     for (const Json& shape : values) {
       std::int64_t numel = 1;
       for (const Json& size : shape) numel *= size.get<std::int64_t>();
-      elements += numel;
+      sizes.push_back(numel);
     }
-    const auto differs = [&](const char* unit, std::int64_t actual) {
+    std::sort(sizes.begin(), sizes.end());
+    const auto differs = [&](const char* unit, const Json& actual) {
       if (!arguments.contains(unit) || arguments.at(unit) == actual) return false;
       outcome.findings.push_back(
           failure(scene, place,
                   {"registered_parameters",
                    fmt::format("{}: the module hands {} to an optimizer, {} {} of parameters; it must be {}",
-                               describe(place), values.dump(), actual, unit, arguments.at(unit).dump()),
+                               describe(place), values.dump(), actual.dump(), unit, arguments.at(unit).dump()),
                    actual, arguments.at(unit)}));
       return true;
     };
-    if (differs("count", static_cast<std::int64_t>(values.size())) || differs("elements", elements)) return;
+    if (differs("count", sizes.size()) ||
+        differs("elements", std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0})) ||
+        differs("sizes", sizes))
+      return;
   }
 }
 

@@ -181,6 +181,10 @@ TEST(RegisteredParameters, NumberAndSize) {
   expect_pass(made, R"([{"registered_parameters": {"count": 2}}])");
   expect_code(made, R"([{"registered_parameters": {"count": 1}}])", "registered_parameters");
   expect_code(made, R"([{"registered_parameters": {"count": 2, "elements": 7}}])", "registered_parameters");
+  expect_code(made, R"([{"registered_parameters": {"sizes": [1, 6]}}])", "registered_parameters");
+  made.entry(HandMade::after_step, 1, "registered_parameters")["values"]["bias"] = {1};
+  expect_pass(made, R"([{"registered_parameters": {"sizes": [1, 6]}}])");
+  expect_code(made, R"([{"registered_parameters": {"sizes": [6]}}])", "registered_parameters");
 }
 
 TEST(Elapsed, BetweenTwoClocks) {

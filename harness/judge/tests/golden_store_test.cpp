@@ -156,9 +156,10 @@ TEST_F(GoldenStoreTest, TheManifestCountsTheWholeStore) {
   larger.world = 4;
   larger.id = "T/Class/test[world=4]";
   store.save(larger, made_.golden.evidence, hello_);
-  store.write_manifest({{"backend", "gloo"}});
-  std::ifstream stream(root_ / "MANIFEST.json");
-  EXPECT_EQ(Json::parse(stream), (Json{{"backend", "gloo"}, {"worlds", {2, 4}}, {"cases", 2}}));
+  store.write_manifest({{"backend", "other"}}, "all");
+  store.write_manifest({{"backend", "gloo"}}, "some more");
+  EXPECT_EQ(store.manifest(),
+            (Json{{"backend", "gloo"}, {"commands", {"all", "some more"}}, {"worlds", {2, 4}}, {"cases", 2}}));
 }
 
 TEST(Recording, WhatAllRanksAgreeOnIsKeptOnce) {
