@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ def compiled(module: nn.Module, skip_fsdp_guards: bool) -> Callable[..., Any]:
     from torch._inductor.compile_fx import compile_fx  # half a second that no other case should pay
 
     torch._dynamo.config.skip_fsdp_guards = skip_fsdp_guards
+    # ATen has read it long ago. Inductor reads it too, and what it writes for `default` does not always compile.
+    os.environ.pop("ATEN_CPU_CAPABILITY", None)
     graphs = 0
 
     def count(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@
 #include "harness/judge/expectations/fact_difference.hpp"
 #include "harness/judge/expectations/kinds.hpp"
 #include "harness/judge/expectations/tensor_difference.hpp"
+#include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -23,6 +24,7 @@ class Equal {
         scene_(scene),
         outcome_(outcome),
         what_(strings_of(arguments.at("what"))),
+        only_(arguments.value("only", std::string(".*"))),
         tolerance_(arguments.value("tolerance", Json())),
         check_dtype_(arguments.value("check_dtype", true)) {
     order_sensitive_ = arguments.value("order_sensitive", false) && scene.a_case.world > 2;
@@ -74,7 +76,8 @@ class Equal {
   }
 
   bool wanted(const Place& place) const {
-    return selection_.takes(place) && std::find(what_.begin(), what_.end(), place.what) != what_.end();
+    return selection_.takes(place) && std::find(what_.begin(), what_.end(), place.what) != what_.end() &&
+           only_.found_in(place.name);
   }
   // Places in program order; inside one step in the order the scenario names them.
   template <class Entries>
@@ -246,6 +249,7 @@ class Equal {
   const Scene& scene_;
   Outcome& outcome_;
   std::vector<std::string> what_;
+  Pattern only_;
   Json tolerance_;
   bool check_dtype_;
   bool order_sensitive_ = false;  // from three ranks on, where the scenario says so
