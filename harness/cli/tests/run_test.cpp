@@ -208,7 +208,7 @@ TEST_F(RunTest, ARecordingSaysWhoMadeItAndHow) {
     EXPECT_EQ(entry.at("made_by"), (Json{{"name", "pytorch"}, {"version", "2.11.0"}})) << id;
   std::ifstream manifest(cts.folder() / "store/MANIFEST.json");
   EXPECT_EQ(
-      Json::parse(manifest).at("command"),
+      Json::parse(manifest).at("commands").at(0),
       fmt::format(
           "fsdp-cts run T/TestCommandLine/test_parameters --testee '{} --name pytorch --version 2.11.0' "
           "--record store",
