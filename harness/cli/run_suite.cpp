@@ -42,7 +42,7 @@ std::vector<std::string> all_filters(const RunOptions& options, const Suite& sui
   }
   if (options.world > 0) filters.push_back(fmt::format("world:{}", options.world));
   if (options.quick) filters.push_back("label:quick");
-  if (options.fresh_data) filters.push_back("lane:exact");
+  if (options.fresh_data && options.level.empty()) filters.push_back("lane:exact");
   return filters;
 }
 
@@ -120,6 +120,7 @@ class SuiteRun {
         suite_(suite),
         machine_(this_machine()),
         expectations_(expectations_for(options, suite)) {
+    if (options.fresh_data) std::erase_if(selected_, [](const Case& each) { return each.lane != Lane::exact; });
     if (!options.must_run.empty()) must_run_ = MustRun(options.must_run);
     if (!options.level.empty() && !options.fresh_data) must_run_ = named_level(suite, options.level);
     if (!expectations_.empty()) {
@@ -134,6 +135,10 @@ class SuiteRun {
   }
 
   int run() {
+    if (selected_.empty()) {
+      std::cout << fmt::format("level {} has no case in the exact lane, so fresh data show nothing of it\n", options_.level);
+      return 77;
+    }
     std::vector<Case*> runnable;
     std::vector<std::pair<const Case*, std::string>> left_out;
     for (Case& each : selected_) {

@@ -30,20 +30,12 @@ class GatherSwapped : public PassingOn {
   }
 };
 
-fsdp::flat::Seams seams() {
-  fsdp::flat::Seams seams;
-  seams.communicator = [](std::shared_ptr<fsdp::Communicator> inner) {
-    return std::make_shared<GatherSwapped>(std::move(inner));
-  };
-  return seams;
-}
-
 }  // namespace
 
 Mutant flat_gather_swapped() {
   return flat_mutant("flat_gather_swapped", Group::flat_parameter,
                      "The shards of a flat parameter are put together in reverse order of ranks.", "fail",
-                     "value", "outputs are those of other parameters", seams,
+                     "value", "outputs are those of other parameters", seams_with_communicator<GatherSwapped, fsdp::flat::Seams>,
                      {"seed:CORE", "seed:UOP", "--quick"});
 }
 

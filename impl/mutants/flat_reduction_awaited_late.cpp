@@ -27,21 +27,13 @@ class ReductionAwaitedLate : public PassingOn {
   }
 };
 
-fsdp::flat::Seams late_seams() {
-  fsdp::flat::Seams seams;
-  seams.communicator = [](std::shared_ptr<fsdp::Communicator> inner) {
-    return std::make_shared<ReductionAwaitedLate>(std::move(inner));
-  };
-  return seams;
-}
-
 }  // namespace
 
 // As long as all ranks come at the same time this often goes well.
 Mutant flat_reduction_awaited_late() {
   return flat_mutant("flat_reduction_awaited_late", Group::flat_parameter,
                      "A rank does not wait for the reduction that it uses, but for the one before it.", "fail",
-                     "value", "gradients are read before the other rank has sent its part", late_seams,
+                     "value", "gradients are read before the other rank has sent its part", seams_with_communicator<ReductionAwaitedLate, fsdp::flat::Seams>,
                      {"CORE/*/test_delayed_reduce_scatter#peer*", "--world", "2"});
 }
 

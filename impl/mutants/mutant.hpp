@@ -101,9 +101,10 @@ class PassingOn : public fsdp::Communicator {
   const std::shared_ptr<fsdp::Communicator> inner_;
 };
 
-template <class Faulty>
-fsdp::Seams seams_with_communicator() {
-  fsdp::Seams seams;
+// Of either engine: seams_with_communicator<ExtraGather>, seams_with_communicator<GatherSwapped, fsdp::flat::Seams>.
+template <class Faulty, class Seams = fsdp::Seams>
+Seams seams_with_communicator() {
+  Seams seams;
   seams.communicator = [](std::shared_ptr<fsdp::Communicator> inner) {
     return std::make_shared<Faulty>(std::move(inner));
   };
