@@ -7,7 +7,7 @@
 #include <torch/optim/sgd.h>
 
 #include "fsdp/fully_shard.hpp"
-#include "fsdp/hooked.hpp"
+#include "fsdp/hooks.hpp"
 
 namespace {
 

@@ -21,7 +21,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "fsdp/comm/gloo/gloo_communicator.hpp"
+#include "fsdp/comm/gloo.hpp"
 #include "fsdp/comm/recording.hpp"
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
 #include "fsdp/fully_shard.hpp"

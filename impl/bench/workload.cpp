@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <stdexcept>
 
-#include "fsdp/hooked.hpp"
+#include "fsdp/hooks.hpp"
 
 namespace fsdp_cts::bench {
 namespace {

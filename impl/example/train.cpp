@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/comm/gloo/gloo_communicator.hpp"
+#include "fsdp/comm/gloo.hpp"
 #include "fsdp/fully_shard.hpp"
-#include "fsdp/hooked.hpp"
+#include "fsdp/hooks.hpp"
 #include "fsdp/state_dict.hpp"
 
 namespace {

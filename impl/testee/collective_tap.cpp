@@ -1,6 +1,7 @@
 #include "impl/testee/collective_tap.hpp"
 
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "harness/sdk/cpp/tensors.hpp"
@@ -25,8 +26,8 @@ const char* name_of(fsdp::ReduceOp op) {
 
 class CollectiveTap::Tapped : public fsdp::Communicator, public fsdp::PartwiseCollectives {
  public:
-  Tapped(std::shared_ptr<fsdp::Communicator> inner, Into into)
-      : inner_(std::move(inner)), into_(std::move(into)) {}
+  Tapped(std::shared_ptr<fsdp::Communicator> inner, std::shared_ptr<State> state)
+      : inner_(std::move(inner)), state_(std::move(state)) {}
 
   std::int64_t rank() const override { return inner_->rank(); }
   const std::vector<std::int64_t>& ranks() const override { return inner_->ranks(); }
@@ -38,11 +39,13 @@ class CollectiveTap::Tapped : public fsdp::Communicator, public fsdp::PartwiseCo
   }
   fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction,
                                const fsdp::CallSite& site) override {
+    wait_before_reduction(site);
     note("reduce_scatter", reduction, in.scalar_type(), in.numel(), out.numel(), site);
     return inner_->reduce_scatter(std::move(out), std::move(in), reduction, site);
   }
   fsdp::WorkPtr all_reduce(at::Tensor tensor, fsdp::Reduction reduction,
                            const fsdp::CallSite& site) override {
+    wait_before_reduction(site);
     note("all_reduce", reduction, tensor.scalar_type(), tensor.numel(), tensor.numel(), site);
     return inner_->all_reduce(std::move(tensor), reduction, site);
   }
@@ -58,13 +61,14 @@ class CollectiveTap::Tapped : public fsdp::Communicator, public fsdp::PartwiseCo
   }
   fsdp::WorkPtr reduce_scatter(const std::vector<fsdp::Part>& parts, fsdp::Reduction reduction,
                                const fsdp::CallSite& site) override {
+    wait_before_reduction(site);
     const auto [small, large] = sizes(parts);
     note("reduce_scatter", reduction, parts.front().small.scalar_type(), large, small, site);
     return inner_->partwise()->reduce_scatter(parts, reduction, site);
   }
   std::shared_ptr<fsdp::Communicator> subgroup(const std::vector<std::int64_t>& ranks) override {
     auto& group = subgroups_[ranks];
-    if (!group) group = std::make_shared<Tapped>(inner_->subgroup(ranks), into_);
+    if (!group) group = std::make_shared<Tapped>(inner_->subgroup(ranks), state_);
     return group;
   }
 
@@ -76,22 +80,27 @@ class CollectiveTap::Tapped : public fsdp::Communicator, public fsdp::PartwiseCo
     return {small, size() * small};
   }
 
+  void wait_before_reduction(const fsdp::CallSite& site) const {
+    if (site.has_unit && site.phase == fsdp::Phase::backward)
+      std::this_thread::sleep_for(state_->before_reduction);
+  }
+
   void note(const char* op, std::optional<fsdp::Reduction> reduction, at::ScalarType dtype, std::int64_t in,
             std::int64_t out, const fsdp::CallSite& site) {
-    if (!*into_) return;
-    (*into_)->collective({op, sdk::dtype_name(dtype),
+    if (!state_->into) return;
+    state_->into->collective({op, sdk::dtype_name(dtype),
                           reduction ? std::optional<std::string>(name_of(reduction->op)) : std::nullopt, in,
                           out, std::vector<int>(ranks().begin(), ranks().end()),
                           site.has_unit ? std::optional(site.unit) : std::nullopt});
   }
 
   std::shared_ptr<fsdp::Communicator> inner_;
-  Into into_;
+  std::shared_ptr<State> state_;
   std::map<std::vector<std::int64_t>, std::shared_ptr<fsdp::Communicator>> subgroups_;
 };
 
 std::shared_ptr<fsdp::Communicator> CollectiveTap::under(std::shared_ptr<fsdp::Communicator> group) {
-  return std::make_shared<Tapped>(std::move(group), into_);
+  return std::make_shared<Tapped>(std::move(group), state_);
 }
 
 }  // namespace fsdp_cts::testee

@@ -2,6 +2,7 @@
 // them and the library, which neither knows about it nor has a say in what it notes.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "fsdp/comm/communicator.hpp"
@@ -14,14 +15,19 @@ class CollectiveTap {
   // `group`, with its collectives and those of its subgroups noted from here on.
   std::shared_ptr<fsdp::Communicator> under(std::shared_ptr<fsdp::Communicator> group);
   // Where to note them: the running case's trace. Null: nowhere.
-  void record_into(std::shared_ptr<sdk::Trace> trace) { *into_ = std::move(trace); }
+  void record_into(std::shared_ptr<sdk::Trace> trace) { state_->into = std::move(trace); }
+  // From now on wait that long before a unit's gradients are reduced.
+  void delay_reductions(std::chrono::milliseconds duration) { state_->before_reduction = duration; }
 
  private:
-  using Into = std::shared_ptr<std::shared_ptr<sdk::Trace>>;
+  // Shared with the groups, which outlive a case.
+  struct State {
+    std::shared_ptr<sdk::Trace> into;
+    std::chrono::milliseconds before_reduction{0};
+  };
   class Tapped;
 
-  // Shared with the groups, which outlive a case.
-  Into into_ = std::make_shared<std::shared_ptr<sdk::Trace>>();
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 }  // namespace fsdp_cts::testee

@@ -42,16 +42,25 @@ void with_full_parameters(sdk::Model& model, bool writeback, const Act& act) {
 }  // namespace
 
 void FlatParameterOperations::end_case() {
-  *delays_ = {};
+  *before_free_ = {};
+  library().tap.delay_reductions({});
+}
+
+// A hook that is there before the library's runs before it: between a unit's forward and the end of its parameters.
+void FlatParameterOperations::delay_free_of(sdk::Module& module) {
+  module.add_post_forward_hook([&module, delay = before_free_](std::vector<at::Tensor> outputs) {
+    if (delay->count() == 0 || !Unit::is(module)) return outputs;
+    const Unit unit = Unit::of(module);
+    const bool frees = unit.sharding_strategy() == flat::ShardingStrategy::full_shard ||
+                       unit.sharding_strategy() == flat::ShardingStrategy::hybrid_shard;
+    if (frees && !unit.is_root()) std::this_thread::sleep_for(*delay);
+    return outputs;
+  });
 }
 
 void FlatParameterOperations::shard(sdk::Model& model) {
-  flat::Seams seams = library().settings.flat_seams();
-  seams.before_free = [delays = delays_](const auto&) { std::this_thread::sleep_for(delays->before_free); };
-  seams.before_reduce = [delays = delays_](const auto&) {
-    std::this_thread::sleep_for(delays->before_reduce);
-  };
-  const FlatPlan plan(model, library().world, std::make_shared<const flat::Seams>(std::move(seams)));
+  for (const auto& module : model.module->modules()) delay_free_of(dynamic_cast<sdk::Module&>(*module));
+  const FlatPlan plan(model, library().world);
   for (const sdk::Json& unit : model.plan.at("units")) plan.apply(unit);
 }
 
@@ -90,7 +99,11 @@ at::Tensor FlatParameterOperations::clip_grad_norm(sdk::Model& model, double max
 }
 
 void FlatParameterOperations::delay(std::chrono::milliseconds duration, const std::string& at) {
-  (at == "before_reduce" ? delays_->before_reduce : delays_->before_free) = duration;
+  if (at == "before_reduce") {
+    library().tap.delay_reductions(duration);
+  } else {
+    *before_free_ = duration;
+  }
 }
 
 std::vector<sdk::Parameter> FlatParameterOperations::parameters(sdk::Model& model) {

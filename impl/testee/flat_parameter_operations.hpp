@@ -37,10 +37,10 @@ class FlatParameterOperations : public LibraryOperations {
   std::string training_state(sdk::Model& model) override;
 
  private:
-  struct Delays {
-    std::chrono::milliseconds before_reduce{0}, before_free{0};
-  };
-  std::shared_ptr<Delays> delays_ = std::make_shared<Delays>();
+  void delay_free_of(sdk::Module& module);
+
+  // Before a unit frees its parameters in forward. Shared with hooks of models.
+  std::shared_ptr<std::chrono::milliseconds> before_free_ = std::make_shared<std::chrono::milliseconds>(0);
 };
 
 }  // namespace fsdp_cts::testee

@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "fsdp/flat/dummy_group.hpp"
+#include "fsdp/comm/dummy_group.hpp"
 #include "fsdp/wrap/enable_wrap.hpp"
 #include "impl/testee/plan.hpp"
 
@@ -62,7 +62,6 @@ flat::ComposableOptions composable(const flat::FSDPOptions& options) {
   result.ignored_modules = options.ignored_modules;
   result.ignored_parameters = options.ignored_parameters;
   result.forward_prefetch = options.forward_prefetch;
-  result.seams = options.seams;
   return result;
 }
 
@@ -76,9 +75,7 @@ void FlatPlan::apply(const sdk::Json& unit) const {
   const auto module = module_at(model_, unit.at("modules").at(0));
   Options options;
   options.process_group = world_;
-  options.seams = seams_;
   const auto change = [&](Options& of) {
-    of.seams = seams_;
     set(unit, of);
     settle(of);
   };
@@ -123,7 +120,7 @@ void FlatPlan::settle(Options& options) const {
 }
 
 std::shared_ptr<fsdp::Communicator> FlatPlan::group_of(const sdk::Json& process_group) const {
-  if (process_group.is_object()) return flat::make_dummy_group(0, process_group.at("dummy"));
+  if (process_group.is_object()) return fsdp::make_dummy_group(0, process_group.at("dummy"));
   return process_group == "self"
              ? world_->subgroup({world_->ranks().at(static_cast<std::size_t>(world_->rank()))})
              : world_;
@@ -170,8 +167,13 @@ flat::CustomPolicy FlatPlan::custom_policy_of(const sdk::Json& rules) const {
       if (!fsdp::class_named(rule.at("class")).matches(module)) continue;
       const sdk::Json& wrap = rule.at("wrap");
       if (wrap.is_boolean()) return wrap.get<bool>();
-      if (wrap.is_number_integer()) return wrap.get<std::int64_t>();
-      if (wrap.is_string()) return wrap.get<std::string>();
+      // No C++ function could answer that; Python's can, and is refused.
+      if (wrap.is_number() || wrap.is_string()) {
+        throw sdk::Error("ValueError",
+                         "The lambda_fn passed to CustomPolicy should return False/True or a kwarg dict, but it "
+                         "returned " +
+                             (wrap.is_string() ? wrap.get<std::string>() : wrap.dump()));
+      }
       if (wrap.empty()) return false;
       return flat::OptionsOverride([this, wrap](Options& options) { set(wrap, options); });
     }

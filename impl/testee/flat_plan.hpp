@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
-#include "fsdp/flat/seams.hpp"
 #include "fsdp/wrap/policies.hpp"
 #include "impl/testee/library_operations.hpp"
 
@@ -14,9 +13,8 @@ namespace fsdp_cts::testee {
 // The plan of one model, applied unit by unit.
 class FlatPlan {
  public:
-  FlatPlan(const sdk::Model& model, std::shared_ptr<fsdp::Communicator> world,
-           std::shared_ptr<const fsdp::flat::Seams> seams)
-      : model_(model), world_(std::move(world)), seams_(std::move(seams)) {}
+  FlatPlan(const sdk::Model& model, std::shared_ptr<fsdp::Communicator> world)
+      : model_(model), world_(std::move(world)) {}
 
   // The front door that the plan and the unit name. Absent keys keep the library's defaults. Throws
   // std::invalid_argument for a module, parameter or policy that is not there.
@@ -35,7 +33,6 @@ class FlatPlan {
 
   const sdk::Model& model_;
   std::shared_ptr<fsdp::Communicator> world_;
-  std::shared_ptr<const fsdp::flat::Seams> seams_;
 };
 
 sdk::Json settings_of(const fsdp::flat::FullyShardedDataParallel& unit);

@@ -12,12 +12,10 @@
 namespace fsdp_cts::testee {
 
 void FullyShardOperations::shard(sdk::Model& model) {
-  const fsdp::Seams seams = library().settings.seams();
   const fsdp::DeviceMesh mesh = mesh_of(model.plan, library().world);
   for (const sdk::Json& unit : model.plan.at("units")) {
     fsdp::FullyShardOptions options = options_of(unit, *model.module);
     options.mesh = mesh;
-    options.seams = seams;
     fsdp::fully_shard(modules_at(model, unit.at("modules")), options);
   }
 }
@@ -57,7 +55,7 @@ void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
   if (what == "set_requires_gradient_sync") return unit.set_requires_gradient_sync(value);
   if (what == "set_requires_all_reduce") return unit.set_requires_all_reduce(value);
   if (what == "set_reshard_after_forward")
-    return unit.set_reshard_after_forward(reshard_after_forward_of(value));
+    return unit.set_reshard_after_forward(bool_reshard_after_forward_of(value));
   if (what == "set_reshard_after_backward") return unit.set_reshard_after_backward(value);
   if (what == "set_is_last_backward") return unit.set_is_last_backward(value);
   if (what == "set_gradient_divide_factor") return unit.set_gradient_divide_factor(value);

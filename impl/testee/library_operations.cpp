@@ -1,7 +1,7 @@
 #include "impl/testee/library_operations.hpp"
 
 #include "fsdp/errors.hpp"
-#include "fsdp/mesh.hpp"
+#include "fsdp/comm/mesh.hpp"
 
 namespace fsdp_cts::testee {
 
@@ -21,18 +21,20 @@ void LibraryOperations::rendezvous(const sdk::Case&) {
 }
 
 std::optional<sdk::ErrorReport> LibraryOperations::describe(std::exception_ptr error) const {
+  // What PyTorch's FSDP raises where the library throws this.
   try {
     std::rethrow_exception(error);
+  } catch (const fsdp::InvalidArgument& known) {
+    return sdk::ErrorReport{"ValueError", known.what(), ""};
+  } catch (const fsdp::InvalidState& known) {
+    return sdk::ErrorReport{"AssertionError", known.what(), ""};
+  } catch (const fsdp::NotImplemented& known) {
+    return sdk::ErrorReport{"NotImplementedError", known.what(), ""};
   } catch (const fsdp::Error& known) {
-    return sdk::ErrorReport{known.python_class(), known.what(), ""};
+    return sdk::ErrorReport{"RuntimeError", known.what(), ""};
   } catch (...) {
     return std::nullopt;
   }
-}
-
-void LibraryOperations::foreach_mul(const std::vector<at::Tensor>& tensors, double factor) {
-  const auto& faulty = library_->settings.foreach_mul;
-  return faulty ? faulty(tensors, factor) : sdk::Operations::foreach_mul(tensors, factor);
 }
 
 std::shared_ptr<torch::nn::Module> module_at(const sdk::Model& model, const sdk::Json& path) {

@@ -2,12 +2,9 @@
 // wrong.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
-#include "fsdp/flat/seams.hpp"
-#include "fsdp/seams.hpp"
 #include "harness/sdk/cpp/operations.hpp"
 #include "impl/testee/collective_tap.hpp"
 #include "impl/testee/transport.hpp"
@@ -17,11 +14,6 @@ namespace fsdp_cts::testee {
 struct Settings {
   std::string name = "fsdp-cpp";  // of the implementation, as `hello` says it
   Transport transport;
-  // Asked once per sharded instance: a faulty rule may keep state of its own.
-  std::function<fsdp::Seams()> seams = [] { return fsdp::Seams{}; };
-  std::function<fsdp::flat::Seams()> flat_seams = [] { return fsdp::flat::Seams{}; };
-  // LibTorch's own, unless a faulty one stands in.
-  std::function<void(const std::vector<at::Tensor>&, double)> foreach_mul = nullptr;
 };
 
 // One process's use of the library; all adapters of the process share it.
@@ -40,7 +32,6 @@ class LibraryOperations : public sdk::Operations {
   void end_case() override { library_->tap.record_into(nullptr); }
   c10::Device device() const override { return library_->settings.transport.device; }
   std::optional<sdk::ErrorReport> describe(std::exception_ptr error) const override;
-  void foreach_mul(const std::vector<at::Tensor>& tensors, double factor) override;
 
  protected:
   Library& library() { return *library_; }

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "fsdp/optim/adam.hpp"
+#include "fsdp/optim.hpp"
 #include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts::testee {

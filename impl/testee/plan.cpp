@@ -25,12 +25,24 @@ fsdp::DeviceMesh mesh_of(const sdk::Json& plan, const std::shared_ptr<fsdp::Comm
   return shape.is_array() ? fsdp::DeviceMesh(world, shape, {"replicate", "shard"}) : fsdp::DeviceMesh(world);
 }
 
+// A scenario may say what no C++ program could: what Python's front door answers then is this one's to answer.
 fsdp::ReshardAfterForward reshard_after_forward_of(const sdk::Json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number_integer()) return value.get<std::int64_t>();
-  if (value.is_number()) return value.get<double>();
-  if (value.is_string()) return value.get<std::string>();
-  return std::monostate{};
+  if (value.is_null()) return std::monostate{};
+  throw sdk::Error("ValueError",
+                   "reshard_after_forward should be a bool or an int representing the group size to reshard to, not " +
+                       (value.is_string() ? value.get<std::string>() : value.dump()));
+}
+
+bool bool_reshard_after_forward_of(const sdk::Json& value) {
+  if (value.is_boolean()) return value;
+  const char* type = value.is_number_integer() ? "int"
+                     : value.is_number()       ? "float"
+                     : value.is_string()       ? "str"
+                                               : "NoneType";
+  throw sdk::Error("ValueError",
+                   std::string("reshard_after_forward should be a bool, got <class '") + type + "'>");
 }
 
 fsdp::FullyShardOptions options_of(const sdk::Json& unit, sdk::Module& root) {

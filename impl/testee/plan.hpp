@@ -9,7 +9,9 @@ namespace fsdp_cts::testee {
 // Absent keys keep the library's defaults. Throws std::invalid_argument for a parameter name that the model
 // lacks.
 fsdp::FullyShardOptions options_of(const sdk::Json& unit, sdk::Module& root);
+// Both throw sdk::Error for a value of another type, in PyTorch's words.
 fsdp::ReshardAfterForward reshard_after_forward_of(const sdk::Json& value);
+bool bool_reshard_after_forward_of(const sdk::Json& value);
 sdk::Json settings_of(const fsdp::FSDPModule& unit);
 
 // What plans of all APIs share. An absent or null key of a policy is no dtype.

@@ -5,7 +5,7 @@
 #include <array>
 #include <set>
 
-#include "fsdp/forward_hooks.hpp"
+#include "fsdp/hooks.hpp"
 #include "fsdp/wrap/module_class.hpp"
 
 namespace fsdp_cts::testee {

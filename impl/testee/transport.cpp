@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "fsdp/comm/gloo/gloo_communicator.hpp"
-#include "fsdp/comm/nccl/nccl_communicator.hpp"
-#include "fsdp/comm/shm/shm_communicator.hpp"
+#include "fsdp/comm/gloo.hpp"
+#include "fsdp/comm/nccl.hpp"
+#include "fsdp/comm/shm.hpp"
 
 namespace fsdp_cts::testee {
 

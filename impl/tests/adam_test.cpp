@@ -1,5 +1,5 @@
 // Adam and AdamW against the same steps written out in scalars, rounding in the same places.
-#include "fsdp/optim/adam.hpp"
+#include "fsdp/optim.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

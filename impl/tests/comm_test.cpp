@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fsdp/comm/gloo/gloo_communicator.hpp"
-#include "fsdp/comm/local_reduction.hpp"
-#include "fsdp/comm/shm/shm_communicator.hpp"
+#include "fsdp/comm/gloo.hpp"
+#include "comm/local_reduction.hpp"
+#include "fsdp/comm/shm.hpp"
 #include "fsdp/errors.hpp"
 #include "tests/ranks.hpp"
 
@@ -175,7 +175,7 @@ TEST_P(Subgroups, AreMadeOnceAndKeepTheirOrder) {
 
 TEST_P(Subgroups, OnlyMembersMakeThem) {
   run(2, [](const Rank& rank) {
-    EXPECT_THAT(message_of<ValueError>([&] { rank.plain->subgroup({1 - rank.rank}); }),
+    EXPECT_THAT(message_of<InvalidArgument>([&] { rank.plain->subgroup({1 - rank.rank}); }),
                 ::testing::HasSubstr("only be made by its members"));
   });
 }

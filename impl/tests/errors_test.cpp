@@ -28,8 +28,8 @@ TEST(Errors, ContainersHaveNoForward) {
     torch::nn::ModuleList list;
     torch::nn::ModuleDict dict;
     const std::string text = "fully_shard does not support containers that do not implement forward: ";
-    EXPECT_THAT(message_of<ValueError>([&] { fully_shard(list, options); }), StartsWith(text));
-    EXPECT_THAT(message_of<ValueError>([&] { fully_shard(dict, options); }), StartsWith(text));
+    EXPECT_THAT(message_of<InvalidArgument>([&] { fully_shard(list, options); }), StartsWith(text));
+    EXPECT_THAT(message_of<InvalidArgument>([&] { fully_shard(dict, options); }), StartsWith(text));
   });
 }
 
@@ -45,16 +45,16 @@ TEST(Errors, NobodyCanHookAPlainModule) {
 TEST(Errors, Mesh) {
   run_ranks(1, [](const Rank& rank) {
     Linear layer(2, 2);
-    EXPECT_THAT(message_of<ValueError>([&] {
+    EXPECT_THAT(message_of<InvalidArgument>([&] {
                   fully_shard(layer, {.mesh = DeviceMesh(rank.plain, {1, 1, 1})});
                 }),
                 StartsWith("fully_shard expects a 1D or 2D DeviceMesh but got "));
-    EXPECT_EQ(message_of<AssertionError>([&] {
+    EXPECT_EQ(message_of<InvalidState>([&] {
                 fully_shard(layer, {.mesh = DeviceMesh(rank.plain, {1, 1})});
               }),
               "Please init the 2D mesh for HSDP with mesh_dim_names specified");
-    EXPECT_THAT(message_of<ValueError>([&] { fully_shard(layer); }), HasSubstr("Default process group"));
-    EXPECT_THAT(message_of<ValueError>([&] { DeviceMesh(rank.plain, {2}); }), HasSubstr("needs 2 ranks"));
+    EXPECT_THAT(message_of<InvalidArgument>([&] { fully_shard(layer); }), HasSubstr("Default process group"));
+    EXPECT_THAT(message_of<InvalidArgument>([&] { DeviceMesh(rank.plain, {2}); }), HasSubstr("needs 2 ranks"));
   });
 }
 
@@ -75,18 +75,18 @@ TEST(Errors, Parameters) {
                   {.mesh = rank.mesh(), .shard_placement_fn = [dim](const at::Tensor&) { return dim; }});
     };
     EXPECT_EQ(
-        message_of<ValueError>([&] { refuse(at::ones({})); }),
+        message_of<InvalidArgument>([&] { refuse(at::ones({})); }),
         "fully_shard doesn't support scalar parameters. Change value to a 1D tensor with numel equal to 1.");
-    EXPECT_EQ(message_of<NotImplementedError>([&] {
+    EXPECT_EQ(message_of<NotImplemented>([&] {
                 refuse(at::ones({2, 3}).t());
               }),
               "FSDP does not support non-contiguous parameters yet: param.shape=torch.Size([3, 2]) "
               "param.stride()=(1, 3)");
-    EXPECT_EQ(message_of<NotImplementedError>([&] {
+    EXPECT_EQ(message_of<NotImplemented>([&] {
                 refuse(at::ones({2, 3}), 1);
               }),
               "FSDP does not support uneven sharding on dim 1: torch.Size([2, 3]) (world size: 2)");
-    EXPECT_EQ(message_of<AssertionError>([&] {
+    EXPECT_EQ(message_of<InvalidState>([&] {
                 refuse(at::ones({2, 3}), 2);
               }),
               "Shard dim 2 is invalid for 2D tensor: torch.Size([2, 3])");
@@ -98,7 +98,7 @@ TEST(Errors, ReshardAfterForward) {
   run_ranks(2, [](const Rank& rank) {
     Linear layer(4, 4);
     const auto with = [&](ReshardAfterForward reshard) {
-      return message_of<ValueError>(
+      return message_of<InvalidArgument>(
           [&] { fully_shard(layer, {.mesh = rank.mesh(), .reshard_after_forward = reshard}); });
     };
     const std::string kind =
@@ -111,7 +111,7 @@ TEST(Errors, ReshardAfterForward) {
     }
     EXPECT_EQ(layer->weight.size(0), 4) << "nothing was changed";
     auto unit = fully_shard(layer, {.mesh = rank.mesh()});
-    EXPECT_EQ(message_of<ValueError>([&] { unit.set_reshard_after_forward(int64_t{2}); }),
+    EXPECT_EQ(message_of<InvalidArgument>([&] { unit.set_reshard_after_forward(int64_t{2}); }),
               "reshard_after_forward should be a bool, got <class 'int'>");
   });
 }
@@ -120,7 +120,7 @@ TEST(Errors, AppliedTwice) {
   run_ranks(1, [](const Rank& rank) {
     Linear layer(4, 4);
     fully_shard(layer, {.mesh = rank.mesh()});
-    EXPECT_THAT(message_of<AssertionError>([&] { fully_shard(layer, {.mesh = rank.mesh()}); }),
+    EXPECT_THAT(message_of<InvalidState>([&] { fully_shard(layer, {.mesh = rank.mesh()}); }),
                 StartsWith("Each distinct composable distributed API can only be applied to a module once."));
   });
 }
@@ -133,7 +133,7 @@ TEST(Errors, Deepcopy) {
     EXPECT_TRUE(at::equal(copy->weight, layer->weight));
     EXPECT_FALSE(copy->weight.is_same(layer->weight));
     fully_shard(layer, {.mesh = rank.mesh()});
-    EXPECT_EQ(message_of<AssertionError>([&] { layer->clone(); }),
+    EXPECT_EQ(message_of<InvalidState>([&] { layer->clone(); }),
               "FSDP does not support deepcopy. Please use state dict for serialization.");
   });
 }
@@ -147,7 +147,7 @@ TEST(Errors, DtypesOfTrainableParametersDiffer) {
       fully_shard(layer, {.mesh = rank.mesh(), .mp_policy = {.param_dtype = at::kFloat}});
       return layer(at::ones({2, 4}));
     };
-    EXPECT_EQ(message_of<AssertionError>([&] { run(false); }),
+    EXPECT_EQ(message_of<InvalidState>([&] { run(false); }),
               "FSDP expects uniform original parameter dtype but got {torch.bfloat16, torch.float32}");
     EXPECT_EQ(run(true).scalar_type(), at::kFloat) << "a frozen one may differ";
   });
@@ -198,13 +198,13 @@ TEST(Errors, PrefetchOfUnshardedModules) {
     Linear layer(4, 4), plain(4, 4);
     auto unit = fully_shard(layer, {.mesh = rank.mesh()});
     for (const bool forward : {true, false}) {
-      EXPECT_THAT(message_of<ValueError>([&] {
+      EXPECT_THAT(message_of<InvalidArgument>([&] {
                     forward ? unit.set_modules_to_forward_prefetch({plain.ptr()})
                             : unit.set_modules_to_backward_prefetch({plain.ptr()});
                   }),
                   StartsWith("Expects FSDPModule but got "));
     }
-    EXPECT_THAT(message_of<AssertionError>([&] { FSDPModule::of(*plain); }),
+    EXPECT_THAT(message_of<InvalidState>([&] { FSDPModule::of(*plain); }),
                 StartsWith("No FSDP state found on "));
     EXPECT_FALSE(FSDPModule::is(*plain));
   });
@@ -222,9 +222,9 @@ TEST(Errors, PremulSumOverGloo) {
 }
 
 TEST(Errors, KnowTheirPythonClass) {
-  EXPECT_STREQ(ValueError("").python_class(), "ValueError");
-  EXPECT_STREQ(AssertionError("").python_class(), "AssertionError");
-  EXPECT_STREQ(NotImplementedError("").python_class(), "NotImplementedError");
+  EXPECT_STREQ(InvalidArgument("").python_class(), "ValueError");
+  EXPECT_STREQ(InvalidState("").python_class(), "AssertionError");
+  EXPECT_STREQ(NotImplemented("").python_class(), "NotImplementedError");
   EXPECT_STREQ(RuntimeError("").python_class(), "RuntimeError");
 }
 

@@ -2,8 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "fsdp/flat/dummy_group.hpp"
-#include "fsdp/flat/state.hpp"
+#include "fsdp/comm/dummy_group.hpp"
+#include "flat/unit.hpp"
 #include "tests/flat_models.hpp"
 
 namespace fsdp::testing {
@@ -135,7 +135,7 @@ TEST(FlatLayout, Refusals) {
       initialize(*model);
       change(*model);
       const auto before = model->named_parameters();
-      const auto text = message_of<ValueError>([&] {
+      const auto text = message_of<InvalidArgument>([&] {
         FullyShardedDataParallel(
             model, {.process_group = flat::make_dummy_group(0, 2), .use_orig_params = use_orig_params});
       });
@@ -156,14 +156,14 @@ TEST(FlatLayout, Refusals) {
               "Cannot flatten integer dtype tensors");
     TwoLinears twice;
     FullyShardedDataParallel(twice, {.process_group = flat::make_dummy_group(0, 2)});
-    EXPECT_NE(message_of<ValueError>([&] { FullyShardedDataParallel{twice}; }).find("already"),
+    EXPECT_NE(message_of<InvalidArgument>([&] { FullyShardedDataParallel{twice}; }).find("already"),
               std::string::npos);
-    EXPECT_NE(message_of<AssertionError>([&] {
+    EXPECT_NE(message_of<InvalidState>([&] {
                 flat::fully_shard(twice.ptr());
               }).find("can only be applied to a module once"),
               std::string::npos);
     TwoLinears hybrid;
-    EXPECT_EQ(message_of<ValueError>([&] {
+    EXPECT_EQ(message_of<InvalidArgument>([&] {
                 FullyShardedDataParallel(hybrid, {.process_group = flat::make_dummy_group(0, 2),
                                                   .sharding_strategy = flat::ShardingStrategy::hybrid_shard});
               }),

@@ -8,7 +8,7 @@
 
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
 #include "fsdp/flat/inspection.hpp"
-#include "fsdp/hooked.hpp"
+#include "fsdp/hooks.hpp"
 #include "tests/models.hpp"
 #include "tests/ranks.hpp"
 

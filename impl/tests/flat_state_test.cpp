@@ -100,7 +100,7 @@ TEST(FlatSummon, RefusedCombinations) {
     auto model = make(rank, ShardingStrategy::full_shard, true);
     auto flat_model = make(rank, ShardingStrategy::full_shard, false);
     const auto refused = [](auto& m, const SummonOptions& options) {
-      return message_of<NotImplementedError>(
+      return message_of<NotImplemented>(
           [&] { FullyShardedDataParallel::summon_full_params(*m, options); });
     };
     EXPECT_EQ(refused(flat_model, {.with_grads = true}),
@@ -109,7 +109,7 @@ TEST(FlatSummon, RefusedCombinations) {
               "writeback=True and rank0_only=True is not supported yet");
     auto scope = FullyShardedDataParallel::summon_full_params(*model);
     auto second_model = FullyShardedDataParallel::summon_full_params(*flat_model);
-    EXPECT_EQ(message_of<AssertionError>([&] { FullyShardedDataParallel::summon_full_params(*model); }),
+    EXPECT_EQ(message_of<InvalidState>([&] { FullyShardedDataParallel::summon_full_params(*model); }),
               "Cannot manually unshard parameters when already unsharding parameters");
     second_model.leave();
     scope.leave();

@@ -5,9 +5,9 @@
 
 #include <cstdlib>
 
-#include "fsdp/flat/dummy_group.hpp"
+#include "fsdp/comm/dummy_group.hpp"
 #include "fsdp/flat/state_dict.hpp"
-#include "fsdp/flat/wrap_policy.hpp"
+#include "fsdp/wrap/wrap_policy.hpp"
 #include "tests/flat_models.hpp"
 
 namespace fsdp::testing {
@@ -174,7 +174,7 @@ TEST(FlatUnits, IgnoredStaysOutside) {
       FullyShardedDataParallel(by_module, {.process_group = rank.plain,
                                            .ignored_modules = flat::ModuleList{by_module->lin1.ptr()}});
       EXPECT_EQ(flat::flat_parameter_info(*by_module).members.size(), 2U);
-      EXPECT_EQ(message_of<ValueError>([&] {
+      EXPECT_EQ(message_of<InvalidArgument>([&] {
                   TwoLinears both;
                   FullyShardedDataParallel(both, {.process_group = rank.plain,
                                                   .ignored_modules = flat::ModuleList{},

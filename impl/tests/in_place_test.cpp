@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "fsdp/state.hpp"
+#include "per_parameter/state.hpp"
 #include "tests/models.hpp"
 #include "tests/ranks.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fsdp/fully_shard.hpp"
-#include "fsdp/hooked.hpp"
+#include "fsdp/hooks.hpp"
 
 namespace fsdp::testing {
 

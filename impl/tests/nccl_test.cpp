@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
-#include "fsdp/comm/nccl/nccl_communicator.hpp"
+#include "fsdp/comm/nccl.hpp"
 #include "fsdp/errors.hpp"
 #include "fsdp/fully_shard.hpp"
-#include "fsdp/hooked.hpp"
+#include "fsdp/hooks.hpp"
 #include "tests/ranks.hpp"
 
 namespace fsdp::testing {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fsdp/comm/nccl/nccl_communicator.hpp"
+#include "fsdp/comm/nccl.hpp"
 #include "fsdp/errors.hpp"
 #include "tests/ranks.hpp"
 

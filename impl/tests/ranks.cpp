@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "fsdp/comm/gloo/gloo_communicator.hpp"
+#include "fsdp/comm/gloo.hpp"
 
 namespace fsdp::testing {
 namespace {

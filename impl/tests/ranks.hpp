@@ -10,7 +10,7 @@
 
 #include "fsdp/comm/recording.hpp"
 #include "fsdp/comm/rendezvous.hpp"
-#include "fsdp/mesh.hpp"
+#include "fsdp/comm/mesh.hpp"
 
 namespace fsdp::testing {
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fsdp/state.hpp"
+#include "per_parameter/state.hpp"
 #include "tests/models.hpp"
 #include "tests/ranks.hpp"
 

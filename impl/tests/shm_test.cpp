@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "fsdp/comm/gloo/gloo_communicator.hpp"
-#include "fsdp/comm/shm/shm_communicator.hpp"
+#include "fsdp/comm/gloo.hpp"
+#include "fsdp/comm/shm.hpp"
 #include "fsdp/errors.hpp"
 #include "tests/ranks.hpp"
 

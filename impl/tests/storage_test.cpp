@@ -1,5 +1,5 @@
 // Memory of unsharded parameters: what is kept for the next gather, and that it never adds to a step's peak.
-#include "fsdp/storage.hpp"
+#include "base/storage.hpp"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

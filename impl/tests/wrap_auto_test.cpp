@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 
-#include "fsdp/flat/dummy_group.hpp"
+#include "fsdp/comm/dummy_group.hpp"
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
-#include "fsdp/hooked.hpp"
+#include "fsdp/hooks.hpp"
 #include "fsdp/wrap/enable_wrap.hpp"
 #include "tests/ranks.hpp"
 #include "tests/wrap_models.hpp"
@@ -105,7 +105,7 @@ TEST(AutoWrap, AnAnswerThatIsNone) {
     options.auto_wrap_policy =
         std::make_shared<flat::CustomPolicy>([wrong](const torch::nn::Module&) { return wrong; });
     EXPECT_EQ(
-        message_of<ValueError>([&] { FullyShardedDataParallel(model, options); }),
+        message_of<InvalidArgument>([&] { FullyShardedDataParallel(model, options); }),
         std::string("The lambda_fn passed to CustomPolicy should return False/True or a kwarg dict, but it "
                     "returned ") +
             (std::holds_alternative<int64_t>(wrong) ? "1" : "yes"));
@@ -119,7 +119,7 @@ TEST(AutoWrap, UnitsBelowAreRefusedByName) {
   FSDPOptions options = over_two_ranks();
   options.auto_wrap_policy = linears();
   EXPECT_THAT(
-      message_of<ValueError>([&] { FullyShardedDataParallel(model, options); }),
+      message_of<InvalidArgument>([&] { FullyShardedDataParallel(model, options); }),
       StartsWith("FSDP auto wrapping requires modules to not already have FSDP applied but found norm in\n"));
 }
 
@@ -204,7 +204,7 @@ TEST(EnableWrap, InsideTheContextsOptionsHoldAndExplicitOnesWin) {
 
 TEST(EnableWrap, ContextsDoNotNest) {
   const flat::EnableWrap context(over_two_ranks());
-  EXPECT_EQ(message_of<NotImplementedError>([] { flat::EnableWrap nested(over_two_ranks()); }),
+  EXPECT_EQ(message_of<NotImplemented>([] { flat::EnableWrap nested(over_two_ranks()); }),
             "You are already within an autowrap context and we currently do not supported nested autowrap.");
   EXPECT_TRUE(FullyShardedDataParallel::is(*flat::wrap(WrapLinear(4, 4)))) << "the first one is still there";
 }

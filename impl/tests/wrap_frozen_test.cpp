@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "fsdp/errors.hpp"
-#include "fsdp/wrap/frozen_parameters.hpp"
+#include "flat/wrap/frozen_parameters.hpp"
 #include "tests/wrap_models.hpp"
 
 namespace fsdp::testing {
@@ -27,7 +27,7 @@ class Warnings : public c10::WarningHandler {
 std::string refusal(const ModulePtr& model, const ModuleSet& to_wrap, const ParameterSet& ignored = {}) {
   try {
     validate_frozen_params(model, to_wrap, ignored, /*use_orig_params=*/false);
-  } catch (const ValueError& error) {
+  } catch (const InvalidArgument& error) {
     return error.what();
   }
   return {};

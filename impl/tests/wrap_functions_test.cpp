@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 
-#include "fsdp/hooked.hpp"
+#include "fsdp/hooks.hpp"
 #include "tests/wrap_models.hpp"
 
 namespace fsdp::testing {

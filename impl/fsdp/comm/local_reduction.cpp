@@ -1,4 +1,4 @@
-#include "fsdp/comm/local_reduction.hpp"
+#include "comm/local_reduction.hpp"
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/maximum.h>

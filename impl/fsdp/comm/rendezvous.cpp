@@ -9,7 +9,7 @@ namespace {
 
 std::string required_variable(const char* name) {
   const char* value = std::getenv(name);
-  if (!value) throw ValueError(std::string("environment variable ") + name + " expected, but not set");
+  if (!value) throw InvalidArgument(std::string("environment variable ") + name + " expected, but not set");
   return value;
 }
 

@@ -1,4 +1,4 @@
-#include "fsdp/comm/store_group.hpp"
+#include "comm/store_group.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -15,7 +15,7 @@ namespace {
 
 int64_t index_of(int64_t rank, const std::vector<int64_t>& ranks) {
   const auto own = std::find(ranks.begin(), ranks.end(), rank);
-  if (own == ranks.end()) throw ValueError("A group of ranks can only be made by its members.");
+  if (own == ranks.end()) throw InvalidArgument("A group of ranks can only be made by its members.");
   return own - ranks.begin();
 }
 

@@ -23,7 +23,7 @@ GroupMembers all_members(const Rendezvous& rendezvous);
 
 class StoreGroup : public Communicator, public std::enable_shared_from_this<StoreGroup> {
  public:
-  /// Throws ValueError unless this process is a member.
+  /// Throws InvalidArgument unless this process is a member.
   explicit StoreGroup(GroupMembers members);
 
   int64_t rank() const override { return rank_; }

@@ -1,60 +1,41 @@
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/stack.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
-#include <cmath>
 #include <map>
 #include <vector>
 
+#include "base/gradient_norm.hpp"
+#include "flat/original_slots.hpp"
 #include "fsdp/errors.hpp"
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
-#include "fsdp/flat/original_slots.hpp"
 
 namespace fsdp::flat {
-namespace {
-
-/// Norm of the norms, each in float32; 0 without tensors.
-at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type, at::Device device) {
-  std::vector<at::Tensor> norms;
-  for (const auto& gradient : gradients) {
-    if (gradient.numel() > 0)
-      norms.push_back(at::linalg_vector_norm(gradient, norm_type, {}, false, at::kFloat));
-  }
-  if (norms.empty()) return at::full({}, 0.0, at::TensorOptions(device).dtype(at::kFloat));
-  return at::linalg_vector_norm(at::stack(norms), norm_type, {}, false, at::kFloat);
-}
-
-}  // namespace
 
 at::Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_type) {
+  const auto module = state_->require_module();
   state_->lazy_init();
   if (!state_->is_root())
     throw RuntimeError("`clip_grad_norm_()` should only be called on the root FSDP instance");
   if (state_->training_state() != TrainingState::idle)
-    throw AssertionError("`clip_grad_norm_()` cannot be called during forward or backward.");
+    throw InvalidState("`clip_grad_norm_()` cannot be called during forward or backward.");
   const at::NoGradGuard no_grad;
-  const auto device = state_->ranks().shard->device();
-  const bool greatest = std::isinf(norm_type);
 
   // Shards of different groups are different parts of the whole; the rest is the same on all ranks.
-  std::map<std::vector<int64_t>, std::pair<std::shared_ptr<Communicator>, std::vector<at::Tensor>>> sharded;
+  std::map<std::vector<int64_t>, ShardedGradients> by_group;
   std::vector<at::Tensor> whole, all;
   const auto take = [&](std::vector<at::Tensor>& part, const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     part.push_back(tensor);
     all.push_back(tensor);
   };
-  for (const auto& state : FlatState::all_under(*state_->module())) {
+  for (const auto& state : FlatState::all_under(*module)) {
     if (!state->flat()) continue;
     auto* part = &whole;
     if (state->flat()->sharded_strategy()) {
-      auto& entry = sharded[state->ranks().shard->ranks()];
-      entry.first = state->ranks().shard;
-      part = &entry.second;
+      auto& entry = by_group[state->ranks().shard->ranks()];
+      entry.group = state->ranks().shard;
+      part = &entry.shards;
     }
     if (state->options().use_orig_params) {
       for (const auto& member : state->flat()->members()) take(*part, member.parameter.mutable_grad());
@@ -62,23 +43,14 @@ at::Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double nor
       take(*part, state->flat()->flat_parameter().mutable_grad());
     }
   }
-  for (const auto& slot : original_slots(*state_->module(), Ties::once)) {
+  for (const auto& slot : original_slots(*module, Ties::once)) {
     if (!slot.state) take(whole, slot.unmanaged.mutable_grad());
   }
 
-  auto total = norm_of(whole, norm_type, device);
-  if (!greatest) total = total.pow(norm_type);
-  for (const auto& [ranks, part] : sharded) {
-    const auto local = norm_of(part.second, norm_type, device);
-    auto sum = (greatest ? local : local.pow(norm_type)).reshape({1}).contiguous();
-    part.first->all_reduce(sum, {greatest ? ReduceOp::max : ReduceOp::sum}, {"", false, Phase::other})
-        ->wait();
-    total = greatest ? at::maximum(total, sum.squeeze()) : total + sum.squeeze();
-  }
-  if (!greatest) total = total.pow(1.0 / norm_type);
-
-  const auto coefficient = (max_norm / (total + 1e-6)).clamp_max(1.0);
-  for (auto& gradient : all) gradient.mul_(coefficient.to(gradient.scalar_type()));
+  std::vector<ShardedGradients> sharded;
+  for (auto& [ranks, part] : by_group) sharded.push_back(std::move(part));
+  const auto total = total_norm(sharded, whole, norm_type, state_->ranks().shard->device(), at::kFloat);
+  scale_to_norm(all, max_norm, total);
   if (all.empty()) {
     TORCH_WARN("Called FSDP.clip_grad_norm_() on rank ", rank(),
                " with no gradients -- returning the total norm in the default dtype torch.float32");

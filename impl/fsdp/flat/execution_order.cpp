@@ -1,4 +1,4 @@
-#include "fsdp/flat/execution_order.hpp"
+#include "flat/execution_order.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -8,8 +8,8 @@
 #include <cstdlib>
 
 #include "fsdp/errors.hpp"
-#include "fsdp/flat/state.hpp"
-#include "fsdp/python_text.hpp"
+#include "flat/unit.hpp"
+#include "base/python_text.hpp"
 
 namespace fsdp::flat {
 

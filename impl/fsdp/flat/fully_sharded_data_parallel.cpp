@@ -2,11 +2,38 @@
 
 #include <c10/util/Exception.h>
 
-#include "fsdp/flat/init.hpp"
-#include "fsdp/flat/state.hpp"
+#include "flat/init.hpp"
+#include "flat/unit.hpp"
 #include "fsdp/wrap/module_tree.hpp"
 
 namespace fsdp::flat {
+
+const char* python_name(ShardingStrategy strategy) {
+  switch (strategy) {
+    case ShardingStrategy::full_shard:
+      return "FULL_SHARD";
+    case ShardingStrategy::shard_grad_op:
+      return "SHARD_GRAD_OP";
+    case ShardingStrategy::no_shard:
+      return "NO_SHARD";
+    case ShardingStrategy::hybrid_shard:
+      return "HYBRID_SHARD";
+    case ShardingStrategy::hybrid_shard_zero2:
+      return "_HYBRID_SHARD_ZERO2";
+  }
+  return "";
+}
+
+bool is_hybrid(ShardingStrategy strategy) {
+  return strategy == ShardingStrategy::hybrid_shard || strategy == ShardingStrategy::hybrid_shard_zero2;
+}
+
+bool MixedPrecision::operator==(const MixedPrecision& other) const {
+  return param_dtype == other.param_dtype && reduce_dtype == other.reduce_dtype &&
+         buffer_dtype == other.buffer_dtype && keep_low_precision_grads == other.keep_low_precision_grads &&
+         cast_forward_inputs == other.cast_forward_inputs &&
+         cast_root_forward_inputs == other.cast_root_forward_inputs;
+}
 
 Scope::~Scope() {
   try {
@@ -19,7 +46,7 @@ Scope::~Scope() {
 FullyShardedDataParallel::FullyShardedDataParallel(const std::shared_ptr<torch::nn::Module>& module,
                                                    const FSDPOptions& options) {
   if (is(*module)) {
-    throw ValueError("FullyShardedDataParallel has been applied to this module already:\n" +
+    throw InvalidArgument("FullyShardedDataParallel has been applied to this module already:\n" +
                      c10::str(*module));
   }
   state_ = make_units(module, options, /*composable=*/false);
@@ -28,7 +55,7 @@ FullyShardedDataParallel::FullyShardedDataParallel(const std::shared_ptr<torch::
 FullyShardedDataParallel fully_shard(const std::shared_ptr<torch::nn::Module>& module,
                                      const ComposableOptions& options) {
   if (FullyShardedDataParallel::is(*module)) {
-    throw AssertionError(
+    throw InvalidState(
         "Each distinct composable distributed API can only be applied to a module once. fully_shard has "
         "already been applied to the following module:\n" +
         c10::str(*module));
@@ -47,7 +74,6 @@ FullyShardedDataParallel fully_shard(const std::shared_ptr<torch::nn::Module>& m
   all.forward_prefetch = options.forward_prefetch;
   all.ignored_state_modules = options.ignored_state_modules;
   all.ignored_parameters = options.ignored_parameters;
-  all.seams = options.seams;
   all.use_orig_params = true;
   make_units(module, all, /*composable=*/true);
   return FullyShardedDataParallel::of(*module);
@@ -55,7 +81,7 @@ FullyShardedDataParallel fully_shard(const std::shared_ptr<torch::nn::Module>& m
 
 FullyShardedDataParallel FullyShardedDataParallel::of(const torch::nn::Module& module) {
   auto state = FlatState::of(module);
-  if (!state) throw AssertionError("No FSDP state found on " + c10::str(module));
+  if (!state) throw InvalidState("No FSDP state found on " + c10::str(module));
   return FullyShardedDataParallel(std::move(state));
 }
 
@@ -64,6 +90,7 @@ bool FullyShardedDataParallel::is(const torch::nn::Module& module) {
 }
 
 Scope FullyShardedDataParallel::no_sync() {
+  state_->require_module();
   state_->lazy_init();
   if (!state_->is_root()) {
     throw RuntimeError(

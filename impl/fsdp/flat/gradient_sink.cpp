@@ -1,4 +1,4 @@
-#include "fsdp/flat/gradient_sink.hpp"
+#include "flat/gradient_sink.hpp"
 
 #include <cstdint>
 #include <utility>

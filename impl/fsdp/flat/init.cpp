@@ -1,4 +1,4 @@
-#include "fsdp/flat/init.hpp"
+#include "flat/init.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "fsdp/errors.hpp"
-#include "fsdp/flat/wrap_policy.hpp"
+#include "base/unit_registry.hpp"
+#include "fsdp/wrap/wrap_policy.hpp"
 #include "fsdp/wrap/module_tree.hpp"
 
 namespace fsdp::flat {
@@ -29,12 +30,12 @@ bool is_unit(const torch::nn::Module& module) {
 IgnoredStates ignored_states(const std::shared_ptr<torch::nn::Module>& root, const FSDPOptions& options) {
   const bool as_states = !options.ignored_state_modules.empty() || !options.ignored_parameters.empty();
   if (options.ignored_modules && as_states) {
-    throw ValueError(
+    throw InvalidArgument(
         "Cannot pass both ignored_modules and ignored_states at the same time. Please just pass "
         "ignored_states.");
   }
   if (!options.ignored_state_modules.empty() && !options.ignored_parameters.empty()) {
-    throw ValueError(
+    throw InvalidArgument(
         "ignored_states expects all nn.Parameter or all nn.Module list elements but got types [<class "
         "'torch.nn.modules.module.Module'>, <class 'torch.nn.parameter.Parameter'>]");
   }
@@ -68,29 +69,26 @@ IgnoredStates ignored_states(const std::shared_ptr<torch::nn::Module>& root, con
 
 FlatState::Ranks ranks_for(const FSDPOptions& options) {
   if (options.process_group && options.device_mesh) {
-    throw ValueError(
+    throw InvalidArgument(
         "Cannot pass both process_group and device_mesh at the same time. Please just pass only one of "
         "them.");
   }
-  const auto decorated = [&](std::shared_ptr<Communicator> group) {
-    return options.seams->communicator ? options.seams->communicator(std::move(group)) : group;
-  };
   if (!is_hybrid(options.sharding_strategy)) {
-    if (options.process_group) return {decorated(options.process_group), nullptr};
-    return {decorated((options.device_mesh ? *options.device_mesh : default_mesh()).group(0)), nullptr};
+    if (options.process_group) return {options.process_group, nullptr};
+    return {(options.device_mesh ? *options.device_mesh : default_mesh()).group(0), nullptr};
   }
   const std::string strategy = std::string("ShardingStrategy.") + python_name(options.sharding_strategy);
   if (options.device_mesh) {
     if (options.device_mesh->ndim() != 2)
-      throw ValueError("Expected device_mesh to have ndim=2 but got " +
+      throw InvalidArgument("Expected device_mesh to have ndim=2 but got " +
                        std::to_string(options.device_mesh->ndim()));
-    return {decorated(options.device_mesh->group(1)), decorated(options.device_mesh->group(0))};
+    return {options.device_mesh->group(1), options.device_mesh->group(0)};
   }
   if (!options.process_group || !options.replicate_group) {
-    throw ValueError("Manual wrapping with " + strategy +
+    throw InvalidArgument("Manual wrapping with " + strategy +
                      " requires explicit specification of process group or device_mesh.");
   }
-  return {decorated(options.process_group), decorated(options.replicate_group)};
+  return {options.process_group, options.replicate_group};
 }
 
 void settle_strategy(FSDPOptions& options, int64_t ranks) {
@@ -210,14 +208,12 @@ void synchronize(const UnitPlan& unit) {
 }  // namespace
 
 std::shared_ptr<FlatState> make_units(const std::shared_ptr<torch::nn::Module>& module,
-                                      const FSDPOptions& given, bool composable) {
-  auto options = given;
-  options.seams = std::make_shared<const Seams>(complete(given.seams ? *given.seams : Seams{}));
+                                      const FSDPOptions& options, bool composable) {
+  UnitRegistry::instance().refuse_other_engine(Engine::flat, *module);
   const auto ignored = ignored_states(module, options);
 
   std::vector<UnitPlan> plans;
   const auto plan = [&](const std::shared_ptr<torch::nn::Module>& at, FSDPOptions unit_options) {
-    if (!unit_options.seams) unit_options.seams = options.seams;
     UnitPlan unit;
     unit.module = at;
     unit.ranks = ranks_for(unit_options);
@@ -225,7 +221,7 @@ std::shared_ptr<FlatState> make_units(const std::shared_ptr<torch::nn::Module>& 
     if (!unit.members.empty()) FlatParameter::validate(unit.members, unit_options.use_orig_params);
     settle_strategy(unit_options, unit.ranks.shard->size());
     unit.options = std::move(unit_options);
-    unit.state = std::make_shared<FlatState>(at, unit.options, unit.ranks, *unit.options.seams, composable);
+    unit.state = std::make_shared<FlatState>(at, unit.options, unit.ranks, composable);
     unit.state->install_hooks();
     plans.push_back(std::move(unit));
   };
@@ -234,13 +230,14 @@ std::shared_ptr<FlatState> make_units(const std::shared_ptr<torch::nn::Module>& 
   }
   plan(module, options);
 
+  // What can fail, a user's param_init_fn or a peer, comes before the first parameter is sharded.
   for (const auto& unit : plans) {
     const auto compute = unit.options.device_id.value_or(unit.ranks.shard->device());
     materialize(unit, ignored, compute);
     if (unit.options.device_id && !unit.options.cpu_offload) move_to(unit, *unit.options.device_id);
     if (unit.options.sync_module_states) synchronize(unit);
-    unit.state->activate(unit.members);
   }
+  for (const auto& unit : plans) unit.state->activate(unit.members);
   return plans.back().state;
 }
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "fsdp/flat/state.hpp"
+#include "flat/unit.hpp"
 
 namespace fsdp::flat {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "fsdp/errors.hpp"
-#include "fsdp/flat/original_slots.hpp"
-#include "fsdp/storage.hpp"
+#include "flat/original_slots.hpp"
+#include "base/storage.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -81,7 +81,7 @@ std::vector<OriginalParameter> named_original_parameters(const torch::nn::Module
 
 FlatParameterInfo flat_parameter_info(const torch::nn::Module& unit) {
   const auto state = FlatState::of(unit);
-  if (!state) throw AssertionError("No FSDP state found on " + c10::str(unit));
+  if (!state) throw InvalidState("No FSDP state found on " + c10::str(unit));
   if (!state->flat()) return {};
   const auto& flat = *state->flat();
   FlatParameterInfo info;

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "fsdp/errors.hpp"
-#include "fsdp/flat/original_slots.hpp"
+#include "flat/original_slots.hpp"
 #include "fsdp/flat/state_dict.hpp"
-#include "fsdp/flat/whole_parameters.hpp"
-#include "fsdp/state_dict_validation.hpp"
-#include "fsdp/storage.hpp"
+#include "flat/whole_parameters.hpp"
+#include "base/state_dict_validation.hpp"
+#include "base/storage.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -87,7 +87,7 @@ Kind kind_of(const std::string& name, const at::Tensor& value, const at::Tensor&
   if (value.sizes() == updated.sizes() && value.numel() != 1) return {value.scalar_type(), std::nullopt};
   if (value.sizes() == updated.sizes() && value.dim() > 0) return {value.scalar_type(), std::nullopt};
   if (value.numel() != 1) {
-    throw ValueError("The optimizer's value '" + name + "' has shape " + python_size(value.sizes()) +
+    throw InvalidArgument("The optimizer's value '" + name + "' has shape " + python_size(value.sizes()) +
                      "; it must be a scalar, or shaped like what the optimizer updates: " +
                      python_size(updated.sizes()) + ".");
   }

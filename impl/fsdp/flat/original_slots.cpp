@@ -1,4 +1,4 @@
-#include "fsdp/flat/original_slots.hpp"
+#include "flat/original_slots.hpp"
 
 #include <map>
 #include <unordered_set>

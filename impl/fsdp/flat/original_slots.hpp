@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/flat/state.hpp"
+#include "flat/unit.hpp"
 
 namespace fsdp::flat {
 

@@ -1,4 +1,4 @@
-#include "fsdp/flat/parameter_slots.hpp"
+#include "flat/parameter_slots.hpp"
 
 #include <algorithm>
 #include <utility>

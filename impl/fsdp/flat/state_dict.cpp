@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "fsdp/errors.hpp"
-#include "fsdp/flat/original_slots.hpp"
-#include "fsdp/flat/whole_parameters.hpp"
-#include "fsdp/state_dict_validation.hpp"
-#include "fsdp/storage.hpp"
+#include "flat/original_slots.hpp"
+#include "flat/whole_parameters.hpp"
+#include "base/state_dict_validation.hpp"
+#include "base/storage.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -147,7 +147,8 @@ ShardedStateDict sharded_state_dict(const torch::nn::Module& root) {
   for (const auto& state : FlatState::all_under(root)) {
     if (!state->flat()) continue;
     const auto& flat = *state->flat();
-    if (!flat.sharded_strategy()) flat.settings().seams.state_dict->warn_of_whole(state->unit());
+    if (!flat.sharded_strategy())
+      TORCH_WARN("When using ``NO_SHARD`` for ``ShardingStrategy``, full_state_dict will be returned.");
     const WholeParameters whole(*state);
     for (size_t i = 0; i < slots.size(); ++i) {
       if (slots[i].state == state) result[i].second = as_rows(*state, whole[slots[i].member]);

@@ -4,13 +4,15 @@
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "fsdp/errors.hpp"
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
-#include "fsdp/flat/state.hpp"
-#include "fsdp/storage.hpp"
+#include "flat/unit.hpp"
+#include "base/storage.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -21,15 +23,15 @@ std::string python_bool(bool value) {
 
 void validate(const FlatState& state, const SummonOptions& options) {
   if (options.with_grads && (options.offload_to_cpu || !state.options().use_orig_params)) {
-    throw NotImplementedError("with_grads=" + python_bool(options.with_grads) +
+    throw NotImplemented("with_grads=" + python_bool(options.with_grads) +
                               ", use_orig_params=" + python_bool(state.options().use_orig_params) +
                               ", offload_to_cpu=" + python_bool(options.offload_to_cpu) +
                               " is not supported yet");
   }
   if (options.offload_to_cpu && state.flat() && !state.flat()->sharded_strategy())
-    throw NotImplementedError("offload_to_cpu=True and NO_SHARD is not supported yet");
+    throw NotImplemented("offload_to_cpu=True and NO_SHARD is not supported yet");
   if (options.writeback && options.rank0_only)
-    throw NotImplementedError("writeback=True and rank0_only=True is not supported yet");
+    throw NotImplemented("writeback=True and rank0_only=True is not supported yet");
   if (options.offload_to_cpu && !options.rank0_only) {
     TORCH_WARN(
         "offload_to_cpu=True and rank0_only=False may result in the unsharded parameters being redundantly "
@@ -48,19 +50,17 @@ class Summoned {
     validate(*state_, options_);
     state_->lazy_init();
     if (state_->training_state() == TrainingState::forward_backward)
-      throw AssertionError("Cannot manually unshard parameters during forward/backward");
+      throw InvalidState("Cannot manually unshard parameters during forward/backward");
     if (state_->training_state() == TrainingState::summon_full_params)
-      throw AssertionError("Cannot manually unshard parameters when already unsharding parameters");
+      throw InvalidState("Cannot manually unshard parameters when already unsharding parameters");
     if (auto* flat = state_->flat()) gather(*flat);
     state_->set_training_state(TrainingState::summon_full_params);
   }
 
   void leave() {
-    if (auto* flat = state_->flat()) {
-      if (shown_) put_back(*flat);
-      state_->set_handle_state(HandleState::idle);
-    }
     state_->set_training_state(TrainingState::idle);
+    state_->set_handle_state(HandleState::idle);
+    if (shown_) put_back(*state_->flat());
   }
 
  private:
@@ -88,6 +88,7 @@ class Summoned {
 
   void put_back(FlatParameter& flat) {
     const at::NoGradGuard no_grad;
+    if (flat.needs_unshard(/*full_precision=*/true)) return put_back_without_memory(flat);
     if (options_.offload_to_cpu) return_windows(flat);
     if (!state_->options().use_orig_params) flat.register_flat();
     if (options_.writeback) flat.write_shard_back(flat.whole(/*full_precision=*/true));
@@ -103,6 +104,17 @@ class Summoned {
     if (frees_) flat.free_unsharded(/*full_precision=*/true);
     if (options_.with_grads) flat.expose_gradients();
     shown_ = false;
+  }
+
+  /// A forward inside the scope has freed what the scope gathered: nothing is left to write back.
+  void put_back_without_memory(FlatParameter& flat) {
+    if (!state_->options().use_orig_params) flat.register_flat();
+    if (options_.with_grads && flat.sharded_strategy() && has_gradient_) flat.set_whole_gradient({});
+    state_->show_sharded();
+    shown_ = false;
+    throw InvalidState("The parameters of the FSDP module '" + state_->unit().name +
+                       "' were resharded inside summon_full_params, as a forward does; what was changed in the "
+                       "scope is lost.");
   }
 
   /// Ranks without a gradient contribute zeros, unless no rank has one.
@@ -125,14 +137,14 @@ class Summoned {
     has_gradient_ = true;
   }
 
-  /// Parameters move, and the gathered memory of the device can go until the scope ends.
+  /// Parameters move; the gathered memory of the device stays, to take their changes back.
   void move_windows(FlatParameter& flat, at::Device device) {
-    if (flat.local_shard().device() == device) return;
+    if (flat.whole(/*full_precision=*/true).device() == device) return;
     for (const auto& member : flat.members()) member.parameter.set_data(member.parameter.detach().to(device));
   }
   void return_windows(FlatParameter& flat) {
-    if (flat.local_shard().is_cpu()) return;
     const auto& whole = flat.whole(/*full_precision=*/true);
+    if (whole.is_cpu()) return;
     for (size_t i = 0; i < flat.members().size(); ++i) {
       const auto& member = flat.members()[i];
       alias(whole, flat.layout().members[i].offset, member.shape).copy_(member.parameter.detach());
@@ -155,12 +167,19 @@ Scope FullyShardedDataParallel::summon_full_params(const torch::nn::Module& modu
     states.push_back(std::move(state));
   }
   auto entered = std::make_shared<std::vector<Summoned>>();
+  // Every unit is put back, even if one of them cannot be.
   const auto leave = [entered] {
+    std::exception_ptr first_error;
     while (!entered->empty()) {
       auto last = std::move(entered->back());
       entered->pop_back();
-      last.leave();
+      try {
+        last.leave();
+      } catch (...) {
+        if (!first_error) first_error = std::current_exception();
+      }
     }
+    if (first_error) std::rethrow_exception(first_error);
   };
   try {
     for (const auto& state : states) {

@@ -1,16 +1,15 @@
-#include "fsdp/flat/whole_parameters.hpp"
+#include "flat/whole_parameters.hpp"
 
 #include <ATen/ops/empty.h>
 
 #include "fsdp/errors.hpp"
-#include "fsdp/seams.hpp"
-#include "fsdp/storage.hpp"
+#include "base/storage.hpp"
 
 namespace fsdp::flat {
 
 void require_idle(const FlatState& state) {
   if (state.training_state() != TrainingState::idle) {
-    throw AssertionError("A state dict of the FSDP module '" + state.unit().name +
+    throw InvalidState("A state dict of the FSDP module '" + state.unit().name +
                          "' can be saved or loaded only outside forward, backward and summon_full_params.");
   }
 }
@@ -41,15 +40,13 @@ WholeParameters::WholeParameters(FlatState& state) {
 ShardLayout rows_of(const FlatState& state, at::IntArrayRef shape) {
   const bool sharded = state.flat()->sharded_strategy();
   const auto ranks = sharded ? state.unit().ranks : 1;
-  const fsdp::ShardRule rule;
-  const auto rows = rule.rows(shape[0], ranks, sharded ? state.unit().rank : 0);
-  return {shape.vec(), 0, rows.begin, rows.end - rows.begin, rule.chunk(shape[0], ranks)};
+  const auto rows = chunk_rows(shape[0], ranks, sharded ? state.unit().rank : 0);
+  return {shape.vec(), 0, rows.begin, rows.end - rows.begin, chunk_size(shape[0], ranks)};
 }
 
 ShardedTensor as_rows(const FlatState& state, const at::Tensor& whole) {
   const auto layout = rows_of(state, whole.sizes());
-  const auto rows = state.flat()->settings().seams.state_dict->rows(layout);
-  return {whole.narrow(0, rows.begin, rows.end - rows.begin).clone(), layout,
+  return {whole.narrow(0, layout.start, layout.length).clone(), layout,
           state.flat()->sharded_strategy() ? state.ranks().shard : nullptr};
 }
 

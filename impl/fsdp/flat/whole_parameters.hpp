@@ -2,12 +2,12 @@
 // Parameters of a unit as wholes, and back: what state dicts are made of and loaded from.
 #include <vector>
 
-#include "fsdp/flat/state.hpp"
-#include "fsdp/sharded_parameter.hpp"
+#include "flat/unit.hpp"
+#include "fsdp/sharded_tensor.hpp"
 
 namespace fsdp::flat {
 
-/// Throws AssertionError during forward, backward or a summon scope.
+/// Throws InvalidState during forward, backward or a summon scope.
 void require_idle(const FlatState& state);
 
 /// A unit's parameters in full precision, gathered into memory of their own. Collective over the unit's

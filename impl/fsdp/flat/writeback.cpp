@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "fsdp/errors.hpp"
-#include "fsdp/flat/flat_parameter.hpp"
-#include "fsdp/python_text.hpp"
-#include "fsdp/storage.hpp"
+#include "flat/parameter.hpp"
+#include "base/python_text.hpp"
+#include "base/storage.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -36,7 +36,7 @@ void FlatParameter::writeback() {
     collect_gradients(false);
     return;
   }
-  const bool checks = settings_.seams.writeback->checks(settings_.unit, settings_.skip_writeback_check);
+  const bool checks = !settings_.skip_writeback_check;
   if (shown_ != Shown::sharded && !keeps_views_) return;
   if (checks) {
     writeback_parameters();
@@ -68,15 +68,14 @@ void FlatParameter::writeback_parameters() {
     }
     if (!changed && storage_of(*slot) == expected) continue;
     if (keeps_views_) {
-      throw AssertionError(
+      throw InvalidState(
           std::string("FSDP does not support changing the parameters between forward and backward for "
                       "HandleShardingStrategy.") +
-          python_name(settings_.unit.strategy));
+          python_name(settings_.strategy));
     }
     const at::Tensor source = *slot;
     require_length("parameter", source, member.part.length, sharded_strategy());
-    settings_.seams.writeback->write(alias(local_shard_, member.part.offset, {member.part.length}),
-                                     source.detach().reshape(-1));
+    alias(local_shard_, member.part.offset, {member.part.length}).copy_(source.detach().reshape(-1));
     if (changed) member.parameter = source;  // its gradient is not kept
     member.parameter.set_data(member.sharded_data);
   }
@@ -84,7 +83,7 @@ void FlatParameter::writeback_parameters() {
     for (size_t i = 1; i < member.slots.size(); ++i) {
       const auto* slot = member.slots[i].find();
       if (slot && slot->unsafeGetTensorImpl() != member.parameter.unsafeGetTensorImpl())
-        throw NotImplementedError("Changing shared parameters is not supported yet");
+        throw NotImplemented("Changing shared parameters is not supported yet");
     }
   }
 }
@@ -92,7 +91,7 @@ void FlatParameter::writeback_parameters() {
 void FlatParameter::adopt_flat_parameter_changes() {
   if (storage_of(flat_parameter_) == storage_of(local_shard_)) return;
   require_length("parameter", flat_parameter_, local_shard_.numel(), true);
-  settings_.seams.writeback->write(local_shard_, flat_parameter_.detach());
+  local_shard_.copy_(flat_parameter_.detach());
   flat_parameter_.set_data(local_shard_);
 }
 
@@ -101,7 +100,8 @@ void FlatParameter::take_user_gradient(size_t index) {
   const auto window = gradient_window(index);
   const auto& gradient = member.parameter.mutable_grad();
   require_length("gradient", gradient, window.numel(), sharded_strategy() && !whole_gradient_.defined());
-  settings_.seams.writeback->write(window, gradient.detach().reshape(window.sizes()));
+  at::Tensor target = window;
+  target.copy_(gradient.detach().reshape(window.sizes()));
   member.gradient_is_none = false;
 }
 

@@ -1,4 +1,4 @@
-#include "fsdp/optim/adam.hpp"
+#include "fsdp/optim.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>

@@ -1,4 +1,4 @@
-#include "fsdp/comm/gloo/gloo_communicator.hpp"
+#include "fsdp/comm/gloo.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -9,8 +9,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
-#include "fsdp/comm/local_reduction.hpp"
-#include "fsdp/comm/store_group.hpp"
+#include "comm/local_reduction.hpp"
+#include "comm/store_group.hpp"
 #include "fsdp/errors.hpp"
 
 namespace fsdp {

@@ -1,11 +1,11 @@
-#include "fsdp/comm/nccl/nccl_communicator.hpp"
+#include "fsdp/comm/nccl.hpp"
 
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
-#include "fsdp/comm/store_group.hpp"
+#include "comm/store_group.hpp"
 #include "fsdp/errors.hpp"
 
 namespace fsdp {

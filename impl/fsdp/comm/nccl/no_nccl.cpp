@@ -1,5 +1,5 @@
 // What programs without fsdp_cuda link in its place.
-#include "fsdp/comm/nccl/nccl_communicator.hpp"
+#include "fsdp/comm/nccl.hpp"
 #include "fsdp/errors.hpp"
 
 namespace fsdp {

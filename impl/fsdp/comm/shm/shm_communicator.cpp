@@ -1,4 +1,4 @@
-#include "fsdp/comm/shm/shm_communicator.hpp"
+#include "fsdp/comm/shm.hpp"
 
 #include <ATen/ops/from_blob.h>
 
@@ -6,9 +6,9 @@
 #include <cstring>
 #include <utility>
 
-#include "fsdp/comm/local_reduction.hpp"
-#include "fsdp/comm/shm/shm_exchange.hpp"
-#include "fsdp/comm/store_group.hpp"
+#include "comm/local_reduction.hpp"
+#include "comm/shm/shm_exchange.hpp"
+#include "comm/store_group.hpp"
 #include "fsdp/errors.hpp"
 
 namespace fsdp {

@@ -1,4 +1,4 @@
-#include "fsdp/comm/shm/shm_exchange.hpp"
+#include "comm/shm/shm_exchange.hpp"
 
 #include <fcntl.h>
 #include <linux/futex.h>

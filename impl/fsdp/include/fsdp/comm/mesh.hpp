@@ -1,0 +1,41 @@
+#pragma once
+// A grid of ranks. One dimension: shard over it. Two: replicate over the first, shard over the second (HSDP).
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fsdp/comm/communicator.hpp"
+
+namespace fsdp {
+
+class DeviceMesh {
+ public:
+  /// Ranks in row-major order. Empty shape: one dimension over the whole world. Throws InvalidArgument unless the
+  /// shape's product is the world size. Makes no group yet.
+  explicit DeviceMesh(std::shared_ptr<Communicator> world, std::vector<int64_t> shape = {},
+                      std::vector<std::string> dim_names = {});
+
+  int64_t ndim() const { return static_cast<int64_t>(shape_.size()); }
+  int64_t size(int64_t dim) const { return shape_.at(static_cast<size_t>(dim)); }
+  const std::vector<std::string>& dim_names() const { return dim_names_; }
+  at::Device device() const { return world_->device(); }
+  std::string str() const;
+
+  /// The ranks that differ from this one in `dim` only. May block until they have called it too.
+  std::shared_ptr<Communicator> group(int64_t dim) const;
+  /// The `count` consecutive ranks, in mesh order, that this rank belongs to.
+  std::shared_ptr<Communicator> consecutive_group(int64_t count) const;
+
+ private:
+  std::shared_ptr<Communicator> world_;
+  std::vector<int64_t> shape_;
+  std::vector<std::string> dim_names_;
+};
+
+/// Used where fully_shard gets no mesh: one dimension over this group.
+void set_default_communicator(std::shared_ptr<Communicator> world);
+/// Throws InvalidArgument if no default was set.
+DeviceMesh default_mesh();
+
+}  // namespace fsdp

@@ -1,0 +1,157 @@
+#pragma once
+// The front door. `fully_shard` shards the parameters under a module over the ranks of a mesh, in place: each
+// parameter object stays the same, its data become this rank's shard, and the module's forward gathers and
+// frees what it needs.
+//
+//   auto model = make_model();
+//   for (auto& layer : layers(model)) fsdp::fully_shard(layer, {.mesh = mesh});
+//   fsdp::fully_shard(model, {.mesh = mesh});       // children first: the root gets the rest
+//   torch::optim::SGD optimizer(model->parameters(), 0.1);   // optimizers see shards
+//
+// Rules follow torch.distributed.fsdp.fully_shard of PyTorch 2.11, error texts included.
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "fsdp/errors.hpp"
+#include "fsdp/comm/mesh.hpp"
+#include "fsdp/sharded_tensor.hpp"
+
+namespace fsdp {
+
+class FSDPState;
+
+struct MixedPrecisionPolicy {
+  /// Of unsharded parameters, hence of compute. None: the original dtype.
+  std::optional<at::ScalarType> param_dtype = std::nullopt;
+  /// Of the gradient reduction. None: the dtype of the gradient.
+  std::optional<at::ScalarType> reduce_dtype = std::nullopt;
+  /// Floating-point outputs of forward are cast to it.
+  std::optional<at::ScalarType> output_dtype = std::nullopt;
+  /// Floating-point inputs are cast to param_dtype.
+  bool cast_forward_inputs = true;
+};
+
+/// none: true for all but the root. bool: as it says. int: the number of ranks to reshard to, a divisor of the
+/// number of shards.
+using ReshardAfterForward = std::variant<std::monostate, bool, int64_t>;
+
+/// Dimension to shard a parameter on; none for dimension 0.
+using ShardPlacementFn = std::function<std::optional<int64_t>(const at::Tensor& parameter)>;
+
+enum class TrainingState { idle, forward, pre_backward, post_backward };
+
+/// sharded_post_forward: over the smaller group of an int `reshard_after_forward`.
+enum class ShardedState { sharded, sharded_post_forward, unsharded };
+
+struct FullyShardOptions {
+  std::optional<DeviceMesh> mesh = std::nullopt;  ///< none: default_mesh()
+  ReshardAfterForward reshard_after_forward = std::monostate{};
+  MixedPrecisionPolicy mp_policy = {};
+  std::vector<at::Tensor> ignored_params = {};  ///< neither sharded nor reduced
+  ShardPlacementFn shard_placement_fn = nullptr;
+};
+
+/// The gather that `unshard(true)` began.
+class UnshardHandle {
+ public:
+  explicit UnshardHandle(std::shared_ptr<FSDPState> state) : state_(std::move(state)) {}
+  void wait();
+
+ private:
+  std::shared_ptr<FSDPState> state_;
+};
+
+/// A parameter of a unit, as this rank sees it now.
+struct UnitParameter {
+  std::string name;                   ///< from the module that was asked
+  at::Tensor parameter;               ///< the registered parameter: shard or unsharded, by state
+  std::optional<ShardLayout> layout;  ///< none: not managed by FSDP
+  ShardedState state = ShardedState::sharded;
+  at::Tensor
+      gradient;  ///< sharded; or unsharded and waiting, where `gradient_sharded` is false; or undefined
+  bool gradient_sharded = true;
+  std::shared_ptr<Communicator> group;  ///< shard group, null where layout is none
+};
+
+/// Control over one sharded module. A cheap handle; it does not own the module. Methods with `recurse` act on
+/// all sharded modules below, too.
+class FSDPModule {
+ public:
+  explicit FSDPModule(std::shared_ptr<FSDPState> state) : state_(std::move(state)) {}
+
+  /// Throws InvalidState for a module that was not sharded.
+  static FSDPModule of(const torch::nn::Module& module);
+  static bool is(const torch::nn::Module& module);
+
+  void reshard();
+  /// Acts on this unit only; needs no forward before. A handle is returned for `async_op` only.
+  std::optional<UnshardHandle> unshard(bool async_op = false);
+
+  void set_is_last_backward(bool is_last_backward);
+  void set_requires_gradient_sync(bool requires_gradient_sync, bool recurse = true);
+  void set_requires_all_reduce(bool requires_all_reduce, bool recurse = true);
+  void set_reshard_after_forward(bool reshard_after_forward, bool recurse = true);
+  void set_reshard_after_backward(bool reshard_after_backward, bool recurse = true);
+  /// Each throws InvalidArgument for a module that is not sharded.
+  void set_modules_to_forward_prefetch(const std::vector<std::shared_ptr<torch::nn::Module>>& modules);
+  void set_modules_to_backward_prefetch(const std::vector<std::shared_ptr<torch::nn::Module>>& modules);
+  void set_all_reduce_hook(std::function<void(at::Tensor)> hook);
+  void set_gradient_divide_factor(double factor);
+  void set_force_sum_reduction_for_comms(bool enable);
+  void set_unshard_in_backward(bool unshard_in_backward);
+
+  TrainingState training_state() const;
+  ShardedState sharded_state() const;
+  bool is_root() const;  ///< known after the first forward
+  const MixedPrecisionPolicy& mp_policy() const;
+  /// What was asked for, after the root's own rule and the special cases 1 and "all ranks": false, true or a
+  /// group size.
+  ReshardAfterForward reshard_after_forward() const;
+  /// The parameters that this unit gathers together, in buffer order. Names are relative to the unit's first
+  /// module.
+  std::vector<UnitParameter> parameters() const;
+  const std::shared_ptr<FSDPState>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<FSDPState> state_;
+};
+
+/// Several modules make one group: gathered before the first of them runs, resharded after the last.
+FSDPModule fully_shard(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
+                       const FullyShardOptions& options = {});
+FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
+                       const FullyShardOptions& options = {});
+template <class Contained>
+FSDPModule fully_shard(const torch::nn::ModuleHolder<Contained>& holder,
+                       const FullyShardOptions& options = {}) {
+  return fully_shard(std::static_pointer_cast<torch::nn::Module>(holder.ptr()), options);
+}
+
+/// Every parameter of the tree in named_parameters order, managed or not.
+std::vector<UnitParameter> named_parameters(const torch::nn::Module& root);
+
+/// Every sharded module of the tree in pre-order, with its name.
+std::vector<std::pair<std::string, FSDPModule>> named_units(const torch::nn::Module& root);
+
+/// Gives every parameter and buffer on the meta device memory on `device`, parameters shard by shard, values
+/// undefined except for padding. Objects stay the same.
+void to_empty(torch::nn::Module& module, at::Device device);
+
+/// Number of pre- and post-backward hooks registered so far by this module's forwards.
+struct HookCounters {
+  int64_t pre_backward = 0;
+  int64_t post_backward = 0;
+};
+HookCounters hook_counters(const torch::nn::Module& module);
+
+}  // namespace fsdp

@@ -1,0 +1,27 @@
+#pragma once
+// Saving and loading. Names are those of the unsharded model, in named_parameters then named_buffers order.
+#include <torch/nn/module.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fsdp/sharded_tensor.hpp"
+
+namespace fsdp {
+
+using ShardedStateDict = std::vector<std::pair<std::string, ShardedTensor>>;
+using StateDict = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// This rank's shards, without padding and without copying; parameters outside FSDP and buffers whole (group
+/// null). Units are resharded first. No communication.
+ShardedStateDict sharded_state_dict(const torch::nn::Module& module);
+/// Whole copies, on every rank. Collective.
+StateDict full_state_dict(const torch::nn::Module& module);
+
+/// Both check every name, shape, layout and dtype before anything changes, and throw RuntimeError with all
+/// faults found. No communication: with a full state dict each rank cuts out its own part.
+void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& state);
+void load_full_state_dict(torch::nn::Module& module, const StateDict& state);
+
+}  // namespace fsdp

@@ -1,0 +1,133 @@
+// Host memory is copied with memcpy: at a few hundred elements the tensor library's dispatch would cost more than the copy, and it would
+// be paid for every parameter several times a step. Anything else goes through tensor operations.
+#include <c10/core/Storage.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "per_parameter/buffer_copies.hpp"
+#include "base/storage.hpp"
+
+namespace fsdp {
+namespace {
+
+bool plain_copy(const at::Tensor& from, const at::Tensor& to) {
+  return from.is_cpu() && to.is_cpu() && from.is_contiguous() &&
+         (from.scalar_type() == to.scalar_type() || to.scalar_type() == at::kByte);
+}
+
+std::byte* bytes(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
+
+/// The shape of one rank's piece of a tensor that is cut evenly on `dim`.
+std::vector<int64_t> piece_sizes(at::IntArrayRef sizes, int64_t dim, int64_t ranks) {
+  auto result = sizes.vec();
+  result[static_cast<size_t>(dim)] /= ranks;
+  return result;
+}
+
+/// Shards that lie one after another in memory, as a parameter group lays them out, are one copy.
+bool adjacent(const std::vector<at::Tensor>& pieces) {
+  for (size_t i = 1; i < pieces.size(); ++i) {
+    if (pieces[i].scalar_type() != pieces[0].scalar_type() ||
+        pieces[i].storage().unsafeGetStorageImpl() != pieces[0].storage().unsafeGetStorageImpl() ||
+        pieces[i].storage_offset() != pieces[i - 1].storage_offset() + pieces[i - 1].numel()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void copy_piece(const at::Tensor& from, const at::Tensor& to) {
+  if (plain_copy(from, to)) {
+    std::memcpy(bytes(to), from.const_data_ptr(), from.nbytes());
+  } else {
+    to.copy_(to.scalar_type() == at::kByte ? from.view(at::kByte) : from);
+  }
+}
+
+/// Parts of a buffer of bytes lie where they lie: what a dtype cannot be laid over is copied out first.
+at::Tensor typed(const at::Tensor& piece, at::ScalarType dtype) {
+  if (piece.scalar_type() == dtype) return piece;
+  const auto aligned = piece.storage_offset() % static_cast<int64_t>(c10::elementSize(dtype)) == 0;
+  return (aligned ? piece : piece.clone()).view(dtype);
+}
+
+}  // namespace
+
+void gather_copy_in(const std::vector<Slot>& slots, const std::vector<at::Tensor>& pieces,
+                    const at::Tensor& input) {
+  if (adjacent(pieces)) {
+    const auto numel =
+        std::accumulate(pieces.begin(), pieces.end(), int64_t{0},
+                        [](int64_t sum, const at::Tensor& piece) { return sum + piece.numel(); });
+    copy_piece(alias(pieces[0], 0, {numel}), input);
+    return;
+  }
+  for (size_t i = 0; i < slots.size(); ++i)
+    copy_piece(pieces[i], input.narrow(0, slots[i].offset, slots[i].numel));
+}
+
+void gather_copy_out(const std::vector<Slot>& slots, const at::Tensor& output,
+                     const std::vector<at::Tensor>& full, int64_t ranks) {
+  const auto rank_numel = output.numel() / ranks;
+  const auto itemsize = static_cast<size_t>(output.itemsize());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const auto& slot = slots[i];
+    for (int64_t r = 0; r < ranks; ++r) {
+      const auto from = r * rank_numel + slot.offset;
+      if (slot.shard_dim == 0 && output.is_cpu()) {
+        const auto piece_bytes = static_cast<size_t>(slot.numel) * itemsize;
+        std::memcpy(bytes(full[i]) + static_cast<size_t>(r) * piece_bytes,
+                    bytes(output) + static_cast<size_t>(from) * itemsize, piece_bytes);
+        continue;
+      }
+      const auto piece = typed(output.narrow(0, from, slot.numel), full[i].scalar_type());
+      if (slot.shard_dim == 0) {
+        full[i].view(-1).narrow(0, r * piece.numel(), piece.numel()).copy_(piece);
+      } else {
+        const auto sizes = piece_sizes(slot.sizes, slot.shard_dim, ranks);
+        const auto height = sizes[static_cast<size_t>(slot.shard_dim)];
+        full[i].view(slot.sizes).narrow(slot.shard_dim, r * height, height).copy_(piece.view(sizes));
+      }
+    }
+  }
+}
+
+void reduce_copy_in(const std::vector<Slot>& slots, const std::vector<at::Tensor>& gradients,
+                    const at::Tensor& input, int64_t ranks) {
+  const auto rank_numel = input.numel() / ranks;
+  const auto itemsize = static_cast<size_t>(input.itemsize());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const auto& slot = slots[i];
+    const auto& gradient = gradients[i];
+    const bool plain = slot.shard_dim == 0 && plain_copy(gradient, input);
+    const auto flat = slot.shard_dim == 0 && !plain ? gradient.reshape(-1) : gradient;
+    for (int64_t r = 0; r < ranks; ++r) {
+      const auto to = r * rank_numel + slot.offset;
+      if (slot.shard_dim != 0) {
+        const auto sizes = piece_sizes(slot.sizes, slot.shard_dim, ranks);
+        const auto height = sizes[static_cast<size_t>(slot.shard_dim)];
+        input.narrow(0, to, slot.numel)
+            .view(sizes)
+            .copy_(gradient.narrow(slot.shard_dim, r * height, height));
+        continue;
+      }
+      const auto begin = std::min(r * slot.numel, gradient.numel());
+      const auto numel = std::min(slot.numel, gradient.numel() - begin);
+      if (plain) {
+        auto* target = bytes(input) + static_cast<size_t>(to) * itemsize;
+        const auto filled = static_cast<size_t>(numel) * itemsize;
+        std::memcpy(target, bytes(gradient) + static_cast<size_t>(begin) * itemsize, filled);
+        std::memset(target + filled, 0, static_cast<size_t>(slot.numel) * itemsize - filled);
+      } else {
+        input.narrow(0, to, numel).copy_(flat.narrow(0, begin, numel));
+        input.narrow(0, to + numel, slot.numel - numel).zero_();
+      }
+    }
+  }
+}
+
+}  // namespace fsdp

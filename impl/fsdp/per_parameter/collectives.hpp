@@ -1,0 +1,87 @@
+#pragma once
+// The two collectives of a parameter group, over flat buffers.
+//
+// All-gather: with n elements of padded shards per rank, the output has ranks * n elements and this rank's
+// input is its own slice of it. Within a slice parameters follow each other in group order, without gaps.
+// Reduce-scatter: the input is [ranks, n], slot r holding every gradient's r-th piece; the output is the sum
+// of slot `rank`.
+// Large parameters are left out of these buffers where the backend allows it: their pieces go straight from
+// shard to unsharded memory, and from the gradient to the rank that sums it, within the same collective.
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "per_parameter/buffer_copies.hpp"
+#include "per_parameter/param.hpp"
+
+namespace fsdp {
+
+/// What an all-gather moves.
+struct AllGatherInput {
+  std::vector<FSDPParam*> params;
+  std::vector<Slot> slots;  ///< offsets are not yet set
+  std::vector<at::Tensor> pieces;
+  at::ScalarType dtype;  ///< kByte where parameters differ; lengths then count bytes
+};
+
+struct AllGatherResult {
+  at::Tensor output;  ///< of what is packed, undefined if nothing is
+  std::vector<FSDPParam*> packed;
+  std::vector<Slot> slots;  ///< of what is packed
+  WorkPtr work;             ///< null with a single rank
+};
+
+/// Parameters that are gathered in place have their unsharded memory from here on.
+AllGatherResult foreach_all_gather(AllGatherInput input, Communicator& group, const CallSite& site);
+
+/// Waits, and gives the others theirs. `ranks`: of the group that gathered.
+void foreach_all_gather_copy_out(AllGatherResult& result, int64_t ranks);
+
+struct ReduceInput {
+  std::vector<FSDPParam*> params;
+  std::vector<at::Tensor> gradients;  ///< one per parameter, all of one dtype
+  std::optional<at::ScalarType> reduce_dtype;
+  std::optional<double> divide_factor;
+  bool force_sum = false;
+};
+
+/// How gradients become a mean over the ranks.
+struct ReducePlan {
+  std::optional<double> pre_divide;
+  Reduction reduce_scatter;
+  Reduction all_reduce;  ///< over the replicas
+  std::optional<double> post_divide;
+};
+/// `dtype`: of the reduction. `data_parallel_size`: shards times replicas. fp32 and bf16 are averaged by the
+/// collective; a dtype of narrower range is divided before and after the sum, so that neither overflows.
+/// `divide_factor`, `force_sum`: FSDPModule::set_gradient_divide_factor, set_force_sum_reduction_for_comms.
+ReducePlan reduce_plan(at::ScalarType dtype, int64_t ranks, int64_t data_parallel_size,
+                       std::optional<double> divide_factor, bool force_sum);
+
+struct ReduceResult {
+  std::vector<FSDPParam*> params;
+  std::vector<int64_t> offsets;  ///< of the parameters' shards in `output`
+  at::Tensor output;
+  WorkPtr work;  ///< null with a single rank
+  ReducePlan plan;
+};
+
+/// Copies in, pre-divides and issues the reduce-scatter; gradients that are reduced in place are kept until
+/// it is over. Throws InvalidState for gradients of several dtypes.
+ReduceResult foreach_reduce(ReduceInput input, Communicator& group, int64_t data_parallel_size,
+                            const CallSite& site);
+
+struct ReduceCompletion {
+  Communicator* replicas = nullptr;  ///< HSDP: the group to all-reduce over
+  bool all_reduce = true;            ///< false: keep the result in `partial` for a later backward
+  at::Tensor* partial = nullptr;     ///< what earlier backwards kept
+  std::function<void(at::Tensor)> all_reduce_hook;
+  at::ScalarType orig_dtype = at::kFloat;
+};
+
+/// Waits, all-reduces, post-divides, casts to the original dtype and hands each parameter its gradient.
+void finish_reduce(ReduceResult result, const ReduceCompletion& completion, const CallSite& site);
+
+}  // namespace fsdp

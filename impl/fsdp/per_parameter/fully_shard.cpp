@@ -1,0 +1,275 @@
+#include "fsdp/fully_shard.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+
+#include <set>
+#include <utility>
+
+#include "base/unit_registry.hpp"
+#include "per_parameter/init.hpp"
+#include "per_parameter/state.hpp"
+
+namespace fsdp {
+namespace {
+
+template <class Apply>
+void for_each_group(FSDPState& state, bool recurse, Apply apply) {
+  for (const auto& module : state.modules()) {
+    if (!recurse) continue;
+    for (const auto& descendant : module->modules(/*include_self=*/false)) {
+      const auto nested = FSDPState::of(*descendant);
+      if (nested && nested->group()) apply(*nested, *nested->group());
+    }
+  }
+  if (state.group()) apply(state, *state.group());
+}
+
+std::vector<std::weak_ptr<FSDPState>> states_of(
+    const std::vector<std::shared_ptr<torch::nn::Module>>& modules) {
+  std::vector<std::weak_ptr<FSDPState>> states;
+  for (const auto& module : modules) {
+    const auto state = FSDPState::of(*module);
+    if (!state) throw InvalidArgument("Expects FSDPModule but got " + module->name() + ": " + c10::str(*module));
+    states.push_back(state);
+  }
+  return states;
+}
+
+UnitParameter describe(std::string name, const at::Tensor& parameter) {
+  UnitParameter result{
+      .name = std::move(name), .parameter = parameter, .layout = {}, .gradient = {}, .group = {}};
+  const auto [state, index] = FSDPState::of_parameter(parameter);
+  if (!state) {
+    result.state = ShardedState::unsharded;
+    result.gradient = parameter.mutable_grad();
+    result.gradient_sharded = false;
+    return result;
+  }
+  auto& group = *state->group();
+  auto& param = *group.params()[index];
+  result.layout = param.layout();
+  result.state = group.sharded_state();
+  result.group = group.ranks().shard;
+  if (result.state == ShardedState::unsharded) {
+    result.gradient = param.unsharded_grad();
+    result.gradient_sharded = false;
+  } else {
+    result.gradient = parameter.mutable_grad();
+  }
+  return result;
+}
+
+}  // namespace
+
+FSDPModule fully_shard(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
+                       const FullyShardOptions& options) {
+  const auto mesh = options.mesh ? *options.mesh : default_mesh();
+  validate_mesh(mesh);
+  const auto roots = root_modules(modules);
+  if (roots.empty()) throw InvalidArgument("fully_shard expects at least one module");
+  for (const auto& root : roots) {
+    if (FSDPState::of(*root)) {
+      throw InvalidState(
+          "Each distinct composable distributed API can only be applied to a module once. fully_shard has "
+          "already been "
+          "applied to the following module:\n" +
+          c10::str(*root));
+    }
+    UnitRegistry::instance().refuse_other_engine(Engine::per_parameter, *root);
+  }
+  const auto shard_dim = mesh.ndim() - 1;
+  const auto after_forward = post_forward_of(options.reshard_after_forward, mesh.size(shard_dim));
+  const auto managed = managed_modules(roots, options.ignored_params);
+  const auto parameters = managed_parameters(managed, options.ignored_params);
+
+  const bool automatic = std::holds_alternative<std::monostate>(options.reshard_after_forward);
+  const auto state = std::make_shared<FSDPState>(roots, options.mp_policy, automatic);
+  state->install_hooks();
+  move_states_to_device(managed, parameters, mesh.device());
+  std::unique_ptr<FSDPParamGroup> group;
+  if (!parameters.empty()) {
+    GroupRanks ranks;
+    ranks.shard = mesh.group(shard_dim);
+    if (mesh.ndim() == 2) ranks.replicate = mesh.group(0);
+    if (after_forward.state == ShardedState::sharded_post_forward) {
+      ranks.post_forward = mesh.consecutive_group(after_forward.ranks);
+    }
+    group = std::make_unique<FSDPParamGroup>(parameters, std::move(ranks), after_forward.state,
+                                             options.mp_policy, options.shard_placement_fn);
+  }
+  state->activate(std::move(group), mesh.device());
+  return FSDPModule(state);
+}
+
+FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module, const FullyShardOptions& options) {
+  return fully_shard(std::vector<std::shared_ptr<torch::nn::Module>>{module}, options);
+}
+
+void UnshardHandle::wait() {
+  if (auto state = std::exchange(state_, nullptr); state && state->group())
+    state->group()->wait_for_unshard();
+}
+
+FSDPModule FSDPModule::of(const torch::nn::Module& module) {
+  auto state = FSDPState::of(module);
+  if (!state) throw InvalidState("No FSDP state found on " + c10::str(module));
+  return FSDPModule(std::move(state));
+}
+
+bool FSDPModule::is(const torch::nn::Module& module) {
+  return FSDPState::of(module) != nullptr;
+}
+
+void FSDPModule::reshard() {
+  if (state_->group()) state_->group()->reshard();
+}
+
+std::optional<UnshardHandle> FSDPModule::unshard(bool async_op) {
+  if (auto* group = state_->group()) {
+    group->lazy_init();
+    group->unshard();
+    if (!async_op) group->wait_for_unshard();
+  }
+  return async_op ? std::optional(UnshardHandle(state_)) : std::nullopt;
+}
+
+void FSDPModule::set_is_last_backward(bool is_last_backward) {
+  state_->context().is_last_backward = is_last_backward;
+}
+
+void FSDPModule::set_requires_gradient_sync(bool requires_gradient_sync, bool recurse) {
+  for_each_group(*state_, recurse, [=](FSDPState&, FSDPParamGroup& group) {
+    group.reduce_grads = requires_gradient_sync;
+    group.all_reduce_grads = requires_gradient_sync;
+  });
+}
+
+void FSDPModule::set_requires_all_reduce(bool requires_all_reduce, bool recurse) {
+  for_each_group(*state_, recurse,
+                 [=](FSDPState&, FSDPParamGroup& group) { group.all_reduce_grads = requires_all_reduce; });
+}
+
+void FSDPModule::set_reshard_after_forward(bool reshard_after_forward, bool recurse) {
+  state_->auto_reshard_after_forward = false;
+  for_each_group(*state_, recurse, [=](FSDPState& state, FSDPParamGroup& group) {
+    state.auto_reshard_after_forward = false;
+    group.after_forward = reshard_after_forward ? ShardedState::sharded : ShardedState::unsharded;
+  });
+}
+
+void FSDPModule::set_reshard_after_backward(bool reshard_after_backward, bool recurse) {
+  for_each_group(*state_, recurse, [=](FSDPState&, FSDPParamGroup& group) {
+    group.reshard_after_backward = reshard_after_backward;
+  });
+}
+
+void FSDPModule::set_modules_to_forward_prefetch(
+    const std::vector<std::shared_ptr<torch::nn::Module>>& modules) {
+  state_->states_to_forward_prefetch = states_of(modules);
+}
+
+void FSDPModule::set_modules_to_backward_prefetch(
+    const std::vector<std::shared_ptr<torch::nn::Module>>& modules) {
+  state_->states_to_backward_prefetch = states_of(modules);
+}
+
+void FSDPModule::set_all_reduce_hook(std::function<void(at::Tensor)> hook) {
+  if (state_->group()) state_->group()->all_reduce_hook = std::move(hook);
+}
+
+void FSDPModule::set_gradient_divide_factor(double factor) {
+  if (state_->group()) state_->group()->gradient_divide_factor = factor;
+}
+
+void FSDPModule::set_force_sum_reduction_for_comms(bool enable) {
+  if (state_->group()) state_->group()->force_sum_reduction_for_comms = enable;
+}
+
+void FSDPModule::set_unshard_in_backward(bool unshard_in_backward) {
+  if (state_->group()) state_->group()->unshard_in_backward = unshard_in_backward;
+}
+
+TrainingState FSDPModule::training_state() const {
+  return state_->training_state();
+}
+
+ShardedState FSDPModule::sharded_state() const {
+  return state_->group() ? state_->group()->sharded_state() : ShardedState::sharded;
+}
+
+bool FSDPModule::is_root() const {
+  return state_->is_root();
+}
+
+const MixedPrecisionPolicy& FSDPModule::mp_policy() const {
+  return state_->policy();
+}
+
+ReshardAfterForward FSDPModule::reshard_after_forward() const {
+  const auto* group = state_->group();
+  if (!group) return std::monostate{};
+  if (group->after_forward == ShardedState::sharded_post_forward) return group->ranks().post_forward->size();
+  return group->after_forward == ShardedState::sharded;
+}
+
+// What users can see of a sharded model.
+
+std::vector<UnitParameter> FSDPModule::parameters() const {
+  std::vector<UnitParameter> parameters;
+  if (!state_->group()) return parameters;
+  for (const auto& param : state_->group()->params()) {
+    auto name = param->name();
+    for (const auto& module : state_->modules()) {
+      for (const auto& entry : module->named_parameters()) {
+        if (entry.value().is_same(param->parameter())) name = entry.key();
+      }
+    }
+    parameters.push_back(describe(std::move(name), param->parameter()));
+  }
+  return parameters;
+}
+
+std::vector<UnitParameter> named_parameters(const torch::nn::Module& root) {
+  std::vector<UnitParameter> parameters;
+  std::set<const c10::TensorImpl*> seen;
+  for (const auto& entry : root.named_parameters()) {
+    if (seen.insert(entry.value().unsafeGetTensorImpl()).second)
+      parameters.push_back(describe(entry.key(), entry.value()));
+  }
+  return parameters;
+}
+
+std::vector<std::pair<std::string, FSDPModule>> named_units(const torch::nn::Module& root) {
+  std::vector<std::pair<std::string, FSDPModule>> units;
+  for (const auto& entry : root.named_modules("", /*include_self=*/true)) {
+    if (FSDPModule::is(*entry.value())) units.emplace_back(entry.key(), FSDPModule::of(*entry.value()));
+  }
+  return units;
+}
+
+HookCounters hook_counters(const torch::nn::Module& module) {
+  return FSDPModule::of(module).state()->counters;
+}
+
+void to_empty(torch::nn::Module& module, at::Device device) {
+  const at::NoGradGuard no_grad;
+  std::set<FSDPParamGroup*> done;
+  const auto materialize = [&](const at::Tensor& tensor) {
+    const auto [state, index] = FSDPState::of_parameter(tensor);
+    if (state) {
+      if (done.insert(state->group()).second) state->group()->materialize(device);
+      return;
+    }
+    const auto empty = at::empty_like(tensor, tensor.options().device(device));
+    tensor.unsafeGetTensorImpl()->shallow_copy_from(empty.getIntrusivePtr());
+  };
+  for (const auto& parameter : module.parameters()) {
+    if (parameter.is_meta()) materialize(parameter);
+  }
+  for (const auto& buffer : module.buffers()) {
+    if (buffer.is_meta()) materialize(buffer);
+  }
+}
+
+}  // namespace fsdp

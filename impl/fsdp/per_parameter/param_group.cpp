@@ -1,0 +1,331 @@
+#include "per_parameter/param_group.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "fsdp/errors.hpp"
+#include "base/python_text.hpp"
+#include "base/storage.hpp"
+
+namespace fsdp {
+
+FSDPParamGroup::FSDPParamGroup(const std::vector<ManagedParameter>& parameters, GroupRanks ranks,
+                               ShardedState after_forward_, MixedPrecisionPolicy policy,
+                               ShardPlacementFn placement)
+    : after_forward(after_forward_),
+      ranks_(std::move(ranks)),
+      policy_(std::move(policy)) {
+  for (const auto& [parameter, name] : parameters) {
+    const auto dim = placement ? placement(parameter).value_or(0) : 0;
+    params_.push_back(std::make_unique<FSDPParam>(parameter, name, dim, ranks_.shard->rank(), ranks_.shard->size()));
+  }
+  const at::NoGradGuard no_grad;
+  lay_out(params_.front()->parameter().device(), true);
+}
+
+FSDPParamGroup::~FSDPParamGroup() {
+  if (context_->reducing == this) context_->reducing = nullptr;
+  std::erase(context_->post_forward_order, this);
+}
+
+// Shards of one dtype share one buffer in group order: the all-gather then copies them in at once.
+void FSDPParamGroup::lay_out(at::Device device, bool first) {
+  const auto dtype_of = [](const FSDPParam& param) { return param.parameter().scalar_type(); };
+  std::vector<at::Tensor> pieces;
+  for (size_t begin = 0; begin < params_.size();) {
+    const auto dtype = dtype_of(*params_[begin]);
+    size_t end = begin;
+    int64_t numel = 0;
+    for (; end < params_.size() && dtype_of(*params_[end]) == dtype; ++end)
+      numel += params_[end]->padded_shard_numel();
+    const auto buffer = at::empty({numel}, at::TensorOptions(device).dtype(dtype));
+    int64_t offset = 0;
+    for (; begin < end; ++begin) {
+      pieces.push_back(alias(buffer, offset, {params_[begin]->padded_shard_numel()}));
+      offset += params_[begin]->padded_shard_numel();
+    }
+  }
+  for (size_t i = 0; i < params_.size(); ++i)
+    first ? params_[i]->shard_into(pieces[i]) : params_[i]->move_into(pieces[i]);
+}
+
+void FSDPParamGroup::adopt_replaced_parameters() {
+  const auto replaced = [](const auto& param) { return param->was_replaced(); };
+  if (std::none_of(params_.begin(), params_.end(), replaced)) return;
+  auto device = ranks_.shard->device();
+  for (const auto& param : params_) {
+    if (param->parameter().is_meta()) device = at::kMeta;
+  }
+  const at::NoGradGuard no_grad;
+  lay_out(device, false);
+  lazily_initialized_ = false;
+}
+
+void FSDPParamGroup::materialize(at::Device device) {
+  const at::NoGradGuard no_grad;
+  lay_out(device, false);
+}
+
+void FSDPParamGroup::lazy_init() {
+  if (sharded_state_ == ShardedState::sharded) adopt_replaced_parameters();
+  if (lazily_initialized_) return;
+
+  std::vector<std::string> on_meta;
+  for (const auto& param : params_) {
+    if (param->parameter().is_meta()) on_meta.push_back(param->name());
+  }
+  if (!on_meta.empty()) {
+    throw RuntimeError(
+        "FSDP parameters should be materialized from meta device before training, but the following were "
+        "still on meta "
+        "device: " +
+        python_list(on_meta) +
+        "\nFor example, call module.to_empty(device) to materialize to device and call "
+        "module.reset_parameters() on each "
+        "module to initialize values.");
+  }
+  std::set<at::ScalarType> orig_dtypes;
+  std::set<std::optional<at::ScalarType>> reduce_dtypes;
+  for (const auto& param : params_) {
+    param->init_dtype_attrs(policy_);
+    if (!param->parameter().requires_grad()) continue;
+    orig_dtypes.insert(param->orig_dtype());
+    reduce_dtypes.insert(param->reduce_dtype());
+  }
+  if (orig_dtypes.size() > 1) {
+    throw InvalidState("FSDP expects uniform original parameter dtype but got " + python_set(orig_dtypes));
+  }
+  if (reduce_dtypes.size() > 1) {
+    std::set<at::ScalarType> dtypes;
+    for (const auto& dtype : reduce_dtypes) dtypes.insert(dtype.value_or(at::kFloat));
+    throw InvalidState("FSDP expects uniform reduce dtype but got " + python_set(dtypes));
+  }
+  lazily_initialized_ = true;
+}
+
+void FSDPParamGroup::set_name(const std::string& name) {
+  site_.unit = name;
+  site_.has_unit = true;
+}
+
+int64_t FSDPParamGroup::data_parallel_size() const {
+  return ranks_.shard->size() * (ranks_.replicate ? ranks_.replicate->size() : 1);
+}
+
+CallSite FSDPParamGroup::call_site() const {
+  auto site = site_;
+  switch (training_state_) {
+    case TrainingState::idle:
+      site.phase = Phase::other;
+      break;
+    case TrainingState::forward:
+      site.phase = Phase::forward;
+      break;
+    default:
+      site.phase = Phase::backward;
+  }
+  return site;
+}
+
+void FSDPParamGroup::finalize_backward() {
+  wait_for_reduction();
+  // A gather that nobody waited for was prefetched for a unit that did not run.
+  if (gathering_) {
+    const auto result = std::move(*gathering_);
+    gathering_.reset();
+    if (result.work) result.work->wait();
+    free_unsharded();
+  }
+  post_forward_indices_.clear();
+}
+
+void FSDPParamGroup::abandon_backward() {
+  training_state_ = TrainingState::idle;
+  if (context_->reducing == this) context_->reducing = nullptr;
+  reducing_.reset();  // its transfers are still waited for, their result is not used
+  partial_reduce_output_.reset();
+  for (const auto& param : params_) param->drop_unsharded_grad();
+  finalize_backward();
+}
+
+void FSDPParamGroup::pre_forward() {
+  training_state_ = TrainingState::forward;
+  unshard();
+  wait_for_unshard();
+}
+
+void FSDPParamGroup::post_forward(bool record) {
+  if (record) {
+    reshard();
+    if (at::GradMode::is_enabled()) {
+      post_forward_indices_.push_back(static_cast<int64_t>(context_->post_forward_order.size()));
+      context_->post_forward_order.push_back(this);
+    }
+  }
+  training_state_ = TrainingState::idle;
+}
+
+void FSDPParamGroup::pre_backward(bool default_prefetch) {
+  if (training_state_ == TrainingState::pre_backward) return;
+  training_state_ = TrainingState::pre_backward;
+  unshard();
+  wait_for_unshard();
+  if (default_prefetch) backward_prefetch();
+}
+
+void FSDPParamGroup::backward_prefetch() {
+  if (post_forward_indices_.empty()) return;
+  const auto index = post_forward_indices_.back();
+  post_forward_indices_.pop_back();
+  const auto& order = context_->post_forward_order;
+  if (index == 0 || index > static_cast<int64_t>(order.size())) return;
+  order[static_cast<size_t>(index - 1)]->prefetch(TrainingState::pre_backward);
+}
+
+void FSDPParamGroup::prefetch(TrainingState pass) {
+  const auto before = std::exchange(training_state_, pass);
+  unshard();
+  training_state_ = before;
+}
+
+void FSDPParamGroup::post_backward() {
+  training_state_ = TrainingState::post_backward;
+  const at::NoGradGuard no_grad;
+  for (const auto& param : params_) param->accumulate_unsharded_grad_if_needed();
+  if (reduce_grads) {
+    reduce_gradients();
+    return;
+  }
+  if (reshard_after_backward) reshard();
+  for (const auto& param : params_) param->to_accumulated_grad_if_needed();
+}
+
+void FSDPParamGroup::reduce_gradients() {
+  ReduceInput input;
+  for (const auto& param : params_) {
+    auto gradient = param->take_unsharded_grad();
+    if (!gradient.defined()) continue;  // backward did not reach it: it takes no part
+    input.params.push_back(param.get());
+    input.gradients.push_back(std::move(gradient));
+    if (!input.reduce_dtype) input.reduce_dtype = param->reduce_dtype();
+  }
+  if (reshard_after_backward) reshard();
+  if (input.params.empty()) return;
+  input.divide_factor = gradient_divide_factor;
+  input.force_sum = force_sum_reduction_for_comms;
+
+  if (context_->reducing) context_->reducing->wait_for_reduction();
+  all_reduces_ = all_reduce_grads;
+  reducing_ = foreach_reduce(std::move(input), *ranks_.shard, data_parallel_size(), call_site());
+  context_->reducing = this;
+}
+
+void FSDPParamGroup::wait_for_reduction() {
+  if (!reducing_) return;
+  const at::NoGradGuard no_grad;
+  if (context_->reducing == this) context_->reducing = nullptr;
+  auto result = std::move(*reducing_);
+  reducing_.reset();
+  const auto orig_dtype = result.params.front()->orig_dtype();
+  auto site = call_site();
+  site.phase = Phase::backward;
+  finish_reduce(std::move(result),
+                {ranks_.replicate.get(), all_reduces_, &partial_reduce_output_, all_reduce_hook, orig_dtype},
+                site);
+}
+
+// Gathering, freeing, and resharding to a smaller group.
+
+Communicator& FSDPParamGroup::gather_group() const {
+  return sharded_state_ == ShardedState::sharded_post_forward ? *ranks_.post_forward : *ranks_.shard;
+}
+
+AllGatherInput FSDPParamGroup::gather_input() const {
+  const bool post_forward = sharded_state_ == ShardedState::sharded_post_forward;
+  const auto ranks = gather_group().size();
+  AllGatherInput input;
+  input.dtype = params_.front()->gather_dtype();
+  for (const auto& param : params_) {
+    if (param->gather_dtype() != input.dtype) input.dtype = at::kByte;
+  }
+  const bool as_bytes = input.dtype == at::kByte;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    auto& param = *params_[i];
+    const auto itemsize = as_bytes ? static_cast<int64_t>(c10::elementSize(param.gather_dtype())) : 1;
+    // A smaller group holds equal parts of the gathered buffer as it lies, whatever dimension the parameter
+    // is cut on.
+    const auto numel = itemsize * (post_forward ? param.full_numel() / ranks : param.padded_shard_numel());
+    input.params.push_back(&param);
+    input.slots.push_back({0, numel, post_forward ? 0 : param.layout().dim, param.layout().global_shape});
+    if (post_forward) {
+      input.pieces.push_back(post_forward_pieces_[i]);
+    } else {
+      input.pieces.push_back(as_bytes ? param.piece().to(param.gather_dtype()) : param.piece());
+    }
+  }
+  return input;
+}
+
+void FSDPParamGroup::unshard() {
+  if (gathering_ || sharded_state_ == ShardedState::unsharded) return;
+  if (!unshard_in_backward && training_state_ == TrainingState::pre_backward) return;
+  lazy_init();
+  const at::NoGradGuard no_grad;
+  gathering_ = foreach_all_gather(gather_input(), gather_group(), call_site());
+}
+
+void FSDPParamGroup::wait_for_unshard() {
+  if (!gathering_) return;
+  const at::NoGradGuard no_grad;
+  auto result = std::move(*gathering_);
+  gathering_.reset();
+  foreach_all_gather_copy_out(result, gather_group().size());
+  for (const auto& param : params_) param->to_unsharded();
+  post_forward_pieces_.clear();
+  sharded_state_ = ShardedState::unsharded;
+}
+
+void FSDPParamGroup::reshard() {
+  if (training_state_ == TrainingState::forward) {
+    if (after_forward == ShardedState::unsharded) return;
+    if (after_forward == ShardedState::sharded_post_forward) {
+      to_sharded_post_forward();
+      return;
+    }
+  }
+  to_sharded();
+}
+
+void FSDPParamGroup::to_sharded() {
+  if (sharded_state_ == ShardedState::sharded) return;
+  for (const auto& param : params_) param->to_sharded();
+  if (sharded_state_ == ShardedState::unsharded) free_unsharded();
+  post_forward_pieces_.clear();
+  sharded_state_ = ShardedState::sharded;
+}
+
+void FSDPParamGroup::free_unsharded() {
+  for (const auto& param : params_) {
+    if (param->full().defined()) free_storage(param->full());
+  }
+}
+
+void FSDPParamGroup::to_sharded_post_forward() {
+  if (sharded_state_ != ShardedState::unsharded) return;
+  const at::NoGradGuard no_grad;
+  const auto& group = *ranks_.post_forward;
+  for (const auto& param : params_) {
+    const auto numel = param->full_numel() / group.size();
+    // A copy, so that the gathered memory can go.
+    post_forward_pieces_.push_back(param->full().narrow(0, group.rank() * numel, numel).clone());
+    param->to_sharded_post_forward(post_forward_pieces_.back(), group.rank(), group.size());
+  }
+  free_unsharded();
+  sharded_state_ = ShardedState::sharded_post_forward;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,120 @@
+#pragma once
+// The parameters of one fully_shard call: gathered together, reduced together.
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "per_parameter/collectives.hpp"
+#include "fsdp/hooks.hpp"
+#include "per_parameter/param.hpp"
+
+namespace fsdp {
+
+class FSDPParamGroup;
+
+/// Shared by all groups under one root.
+struct CommContext {
+  /// Groups in the order in which their forwards ended, with multiplicity.
+  std::vector<FSDPParamGroup*> post_forward_order;
+  /// The group whose gradients are on their way. One at a time, which bounds the memory in flight.
+  FSDPParamGroup* reducing = nullptr;
+};
+
+/// The groups of ranks a parameter group talks to.
+struct GroupRanks {
+  std::shared_ptr<Communicator> shard;
+  std::shared_ptr<Communicator> replicate;  ///< null without HSDP
+  std::shared_ptr<Communicator>
+      post_forward;  ///< the smaller group of an int reshard_after_forward, else null
+};
+
+struct ManagedParameter {
+  at::Tensor parameter;
+  std::string name;
+};
+
+class FSDPParamGroup {
+ public:
+  /// Checks all parameters, then shards them. Throws what FSDPParam throws, before anything changed.
+  FSDPParamGroup(const std::vector<ManagedParameter>& parameters, GroupRanks ranks,
+                 ShardedState after_forward, MixedPrecisionPolicy policy, ShardPlacementFn placement);
+  ~FSDPParamGroup();
+  FSDPParamGroup(const FSDPParamGroup&) = delete;
+  FSDPParamGroup& operator=(const FSDPParamGroup&) = delete;
+
+  /// Idempotent. Adopts parameters that were given other memory, settles dtypes. Throws RuntimeError for
+  /// parameters on the meta device, InvalidState for trainable parameters of several dtypes.
+  void lazy_init();
+  void materialize(at::Device device);  ///< gives meta parameters memory
+
+  /// Begins the gather unless there is one or nothing to gather. `wait_for_unshard` ends it.
+  void unshard();
+  void wait_for_unshard();
+  void reshard();
+  void to_sharded();
+
+  void pre_forward();
+  void post_forward(bool record);
+  void pre_backward(bool default_prefetch);
+  void post_backward();
+  void finalize_backward();
+  /// After a backward that an exception ended: nothing of it is awaited or reduced any more, and gradients that
+  /// wait for a reduction are dropped, since what the failed backward left of its own is among them.
+  void abandon_backward();
+  /// Gathers ahead of use, for the given pass.
+  void prefetch(TrainingState pass);
+  void wait_for_reduction();
+
+  TrainingState training_state() const { return training_state_; }
+  void set_training_state(TrainingState state) { training_state_ = state; }
+  ShardedState sharded_state() const { return sharded_state_; }
+  const std::vector<std::unique_ptr<FSDPParam>>& params() const { return params_; }
+  const GroupRanks& ranks() const { return ranks_; }
+  void set_context(std::shared_ptr<CommContext> context) { context_ = std::move(context); }
+  void set_name(const std::string& name);
+
+  // What users switch; see FSDPModule.
+  bool reduce_grads = true;
+  bool all_reduce_grads = true;
+  bool reshard_after_backward = true;
+  bool unshard_in_backward = true;
+  ShardedState after_forward;  ///< unsharded: no reshard; sharded_post_forward: to the smaller group
+  std::optional<double> gradient_divide_factor;
+  bool force_sum_reduction_for_comms = false;
+  std::function<void(at::Tensor)> all_reduce_hook;
+
+ private:
+  void lay_out(at::Device device, bool first);
+  void adopt_replaced_parameters();
+  AllGatherInput gather_input() const;
+  Communicator& gather_group() const;
+  void to_unsharded();
+  void to_sharded_post_forward();
+  void free_unsharded();
+  void backward_prefetch();
+  void reduce_gradients();
+  CallSite call_site() const;
+  int64_t data_parallel_size() const;  ///< ranks whose gradients are averaged
+
+  std::vector<std::unique_ptr<FSDPParam>> params_;
+  GroupRanks ranks_;
+  MixedPrecisionPolicy policy_;
+  CallSite site_;
+  TrainingState training_state_ = TrainingState::idle;
+  std::shared_ptr<CommContext> context_ = std::make_shared<CommContext>();
+  ShardedState sharded_state_ = ShardedState::sharded;
+
+  std::optional<AllGatherResult> gathering_;
+  std::vector<at::Tensor> post_forward_pieces_;  ///< while sharded over the smaller group
+  std::optional<ReduceResult> reducing_;
+  bool all_reduces_ = true;           ///< of the reduction under way
+  at::Tensor partial_reduce_output_;  ///< HSDP: reduce-scattered, not yet all-reduced
+  std::vector<int64_t> post_forward_indices_;
+  bool lazily_initialized_ = false;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,99 @@
+#include "fsdp/state_dict.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "fsdp/errors.hpp"
+#include "base/python_text.hpp"
+#include "per_parameter/state.hpp"
+#include "base/state_dict_validation.hpp"
+
+namespace fsdp {
+namespace {
+
+/// Parameters and buffers in order, tied ones under each of their names. Units go back to shards first.
+ShardedStateDict sharded_entries(const torch::nn::Module& module) {
+  ShardedStateDict entries;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    const auto [state, index] = FSDPState::of_parameter(tensor);
+    if (!state) {
+      entries.emplace_back(name, ShardedTensor{tensor.detach(), {tensor.sizes().vec()}, nullptr});
+      auto& layout = entries.back().second.layout;
+      layout.length = layout.chunk = tensor.dim() > 0 ? tensor.size(0) : 0;
+      return;
+    }
+    auto& group = *state->group();
+    group.to_sharded();
+    entries.emplace_back(
+        name, ShardedTensor{tensor.detach(), group.params()[index]->layout(), group.ranks().shard});
+  };
+  for (const auto& entry : module.named_parameters()) add(entry.key(), entry.value());
+  for (const auto& entry : module.named_buffers()) add(entry.key(), entry.value());
+  return entries;
+}
+
+/// Every entry of the module with what was given for it, after `compare` has seen each pair. Throws
+/// RuntimeError with all faults.
+template <class Value, class Compare>
+std::vector<std::pair<ShardedTensor, const Value*>> matched(
+    const torch::nn::Module& module, const std::vector<std::pair<std::string, Value>>& state,
+    Compare compare) {
+  const auto own = sharded_entries(module);
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : own) names.push_back(name);
+  StateDictValidation validation(module);
+  const auto given = validation.by_name(names, state);
+  std::vector<std::pair<ShardedTensor, const Value*>> pairs;
+  for (const auto& [name, entry] : own) {
+    const auto value = given.find(name);
+    if (value == given.end()) continue;
+    compare(validation, name, entry, *value->second);
+    pairs.emplace_back(entry, value->second);
+  }
+  validation.finish();
+  return pairs;
+}
+
+}  // namespace
+
+ShardedStateDict sharded_state_dict(const torch::nn::Module& module) {
+  return sharded_entries(module);
+}
+
+StateDict full_state_dict(const torch::nn::Module& module) {
+  StateDict result;
+  for (const auto& [name, entry] : sharded_entries(module)) result.emplace_back(name, entry.full_tensor());
+  return result;
+}
+
+void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& state) {
+  const auto compare = [](StateDictValidation& validation, const std::string& name,
+                          const ShardedTensor& entry, const ShardedTensor& from) {
+    validation.same_shape(name, from.layout.global_shape, entry.layout.global_shape);
+    validation.same_layout(name, from.layout, entry.layout);
+    validation.same_shape(name + " (shard)", from.local.sizes(), entry.local.sizes());
+    validation.same_dtype(name, from.local.scalar_type(), entry.local.scalar_type());
+  };
+  const auto pairs = matched(module, state, compare);
+  const at::NoGradGuard no_grad;
+  for (const auto& [entry, from] : pairs) entry.local.copy_(from->local);
+}
+
+void load_full_state_dict(torch::nn::Module& module, const StateDict& state) {
+  const auto compare = [](StateDictValidation& validation, const std::string& name,
+                          const ShardedTensor& entry, const at::Tensor& whole) {
+    validation.same_shape(name, whole.sizes(), entry.layout.global_shape);
+    validation.same_dtype(name, whole.scalar_type(), entry.local.scalar_type());
+  };
+  const auto pairs = matched(module, state, compare);
+  const at::NoGradGuard no_grad;
+  for (const auto& [entry, whole] : pairs) {
+    const auto& own = entry.layout;
+    entry.local.copy_(entry.group ? whole->narrow(own.dim, own.start, own.length) : *whole);
+  }
+}
+
+}  // namespace fsdp

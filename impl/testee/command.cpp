@@ -1,0 +1,32 @@
+#include "impl/testee/command.hpp"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "harness/sdk/cpp/serve.hpp"
+#include "impl/testee/testee.hpp"
+
+namespace fsdp_cts::testee {
+
+int run(int argc, char** argv, const std::string& variant) {
+  CLI::App app{"One rank of the C++ FSDP library, driven by fsdp-cts over its control socket."};
+  Settings settings;
+  std::string device = "cpu", backend;
+  app.add_option("--backend", backend, "of the process group; gloo (default) or shm on cpu, nccl on cuda")
+      ->check(CLI::IsMember({"gloo", "shm", "nccl"}));
+  app.add_option("--device", device, "where models and data live")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  try {
+    settings.transport = transport_for(device, backend);
+    if (!variant.empty()) settings.name += " " + variant;
+  } catch (const std::exception& refusal) {
+    std::cerr << "fsdp_testee: " << refusal.what() << '\n';
+    return 2;
+  }
+  Testee operations(settings);
+  return sdk::serve(operations);
+}
+
+}  // namespace fsdp_cts::testee
