@@ -8,6 +8,7 @@
 
 #include "fsdp/fully_shard.hpp"
 #include "fsdp/hooks.hpp"
+#include "per_parameter/buffer_copies.hpp"
 
 namespace {
 
@@ -108,7 +109,8 @@ BENCHMARK(sharded_step)
     ->ArgsProduct({{8, 64}, {1, 9}})
     ->Unit(benchmark::kMicrosecond);
 
-// A unit of `parameters` square matrices over two ranks, as fsdp::Slot describes it to the copying rules.
+// A unit of `parameters` square matrices over two ranks, as fsdp::Slot describes it to the copies around
+// collectives.
 struct Buffers {
   explicit Buffers(benchmark::State& state) {
     const std::int64_t parameters = state.range(0), width = state.range(1), numel = width * width / 2;
@@ -129,22 +131,20 @@ struct Buffers {
   std::int64_t bytes;
 };
 
-const fsdp::UnitContext unit{.name = {}, .ranks = 2};
-
 void gather_copy_in(benchmark::State& state) {
   Buffers buffers(state);
   const at::Tensor own = buffers.flat.narrow(0, 0, buffers.flat.numel() / 2);
-  for (auto _ : state) fsdp::GatherRule().copy_in(unit, buffers.slots, buffers.shards, own);
+  for (auto _ : state) fsdp::gather_copy_in(buffers.slots, buffers.shards, own);
   state.SetBytesProcessed(state.iterations() * buffers.bytes / 2);
 }
 void gather_copy_out(benchmark::State& state) {
   Buffers buffers(state);
-  for (auto _ : state) fsdp::GatherRule().copy_out(unit, buffers.slots, buffers.flat, buffers.full);
+  for (auto _ : state) fsdp::gather_copy_out(buffers.slots, buffers.flat, buffers.full, 2);
   state.SetBytesProcessed(state.iterations() * buffers.bytes);
 }
 void reduce_copy_in(benchmark::State& state) {
   Buffers buffers(state);
-  for (auto _ : state) fsdp::ReduceRule().copy_in(unit, buffers.slots, buffers.gradients, buffers.flat);
+  for (auto _ : state) fsdp::reduce_copy_in(buffers.slots, buffers.gradients, buffers.flat, 2);
   state.SetBytesProcessed(state.iterations() * buffers.bytes);
 }
 #define FSDP_CTS_COPY_BENCHMARK(function) \

@@ -15,8 +15,9 @@ class FlatEdgeMissing : public fsdp::flat::HookRule {
 // Every hook is counted, since the unit's other parameters have theirs: only backward tells.
 Mutant flat_edge_missing() {
   return flat_mutant("flat_edge_missing", Group::flat_parameter,
-                     "The first parameter of each inner unit is not tied to the unit's gradient.", "fail", "exception",
-                     "the gradient arrives at a parameter that has another shape by then", flat_seams_with<&fsdp::flat::Seams::hook, FlatEdgeMissing>,
+                     "The first parameter of each inner unit is not tied to the unit's gradient.", "fail",
+                     "exception", "the gradient arrives at a parameter that has another shape by then",
+                     flat_seams_with<&fsdp::flat::Seams::hook, FlatEdgeMissing>,
                      {"CORE/TestHooks/test_register_functions_called*", "--world", "2"});
 }
 

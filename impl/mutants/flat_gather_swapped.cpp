@@ -35,7 +35,8 @@ class GatherSwapped : public PassingOn {
 Mutant flat_gather_swapped() {
   return flat_mutant("flat_gather_swapped", Group::flat_parameter,
                      "The shards of a flat parameter are put together in reverse order of ranks.", "fail",
-                     "value", "outputs are those of other parameters", seams_with_communicator<GatherSwapped, fsdp::flat::Seams>,
+                     "value", "outputs are those of other parameters",
+                     seams_with_communicator<GatherSwapped, fsdp::flat::Seams>,
                      {"seed:CORE", "seed:UOP", "--quick"});
 }
 

@@ -12,8 +12,8 @@ class FlatNoShardSaysNothing : public fsdp::flat::StateDictRule {
 
 Mutant flat_no_shard_says_nothing() {
   return flat_mutant("flat_no_shard_says_nothing", Group::flat_parameter,
-                     "A sharded state dict without shards comes without a warning.", "fail", "warning_missing",
-                     "the UserWarning of NO_SHARD is missing",
+                     "A sharded state dict without shards comes without a warning.", "fail",
+                     "warning_missing", "the UserWarning of NO_SHARD is missing",
                      flat_seams_with<&fsdp::flat::Seams::state_dict, FlatNoShardSaysNothing>,
                      {"UOP/*/test_no_reshard_and_mixed_precision#no_shard*"});
 }

@@ -23,7 +23,8 @@ class ReductionAwaitedLate : public PassingOn {
   using PassingOn::PassingOn;
   fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction,
                                const fsdp::CallSite& site) override {
-    return std::make_unique<OneLate>(PassingOn::reduce_scatter(std::move(out), std::move(in), reduction, site));
+    return std::make_unique<OneLate>(
+        PassingOn::reduce_scatter(std::move(out), std::move(in), reduction, site));
   }
 };
 
@@ -32,8 +33,9 @@ class ReductionAwaitedLate : public PassingOn {
 // As long as all ranks come at the same time this often goes well.
 Mutant flat_reduction_awaited_late() {
   return flat_mutant("flat_reduction_awaited_late", Group::flat_parameter,
-                     "A rank does not wait for the reduction that it uses, but for the one before it.", "fail",
-                     "value", "gradients are read before the other rank has sent its part", seams_with_communicator<ReductionAwaitedLate, fsdp::flat::Seams>,
+                     "A rank does not wait for the reduction that it uses, but for the one before it.",
+                     "fail", "value", "gradients are read before the other rank has sent its part",
+                     seams_with_communicator<ReductionAwaitedLate, fsdp::flat::Seams>,
                      {"CORE/*/test_delayed_reduce_scatter#peer*", "--world", "2"});
 }
 

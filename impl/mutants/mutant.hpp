@@ -101,7 +101,8 @@ class PassingOn : public fsdp::Communicator {
   const std::shared_ptr<fsdp::Communicator> inner_;
 };
 
-// Of either engine: seams_with_communicator<ExtraGather>, seams_with_communicator<GatherSwapped, fsdp::flat::Seams>.
+// Of either engine: seams_with_communicator<ExtraGather>, seams_with_communicator<GatherSwapped,
+// fsdp::flat::Seams>.
 template <class Faulty, class Seams = fsdp::Seams>
 Seams seams_with_communicator() {
   Seams seams;

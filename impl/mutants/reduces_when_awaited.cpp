@@ -22,9 +22,8 @@ class ReducesWhenAwaited : public PassingOn {
   using PassingOn::PassingOn;
   fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction,
                                const fsdp::CallSite& site) override {
-    return std::make_unique<Postponed>([this, out, in, reduction, site] {
-      return PassingOn::reduce_scatter(out, in, reduction, site);
-    });
+    return std::make_unique<Postponed>(
+        [this, out, in, reduction, site] { return PassingOn::reduce_scatter(out, in, reduction, site); });
   }
 };
 
@@ -32,13 +31,14 @@ class ReducesWhenAwaited : public PassingOn {
 
 // Values, counts and dtypes are right: communication only overlaps with nothing.
 Mutant reduces_when_awaited() {
-  Mutant mutant{"reduces_when_awaited",
-                Group::volume_and_order,
-                "A unit's reduction is issued when the next unit needs its place, not when its backward is over.",
-                "fail",
-                "collective_order",
-                "the gather of the unit two before comes first",
-                seams_with_communicator<ReducesWhenAwaited>};
+  Mutant mutant{
+      "reduces_when_awaited",
+      Group::volume_and_order,
+      "A unit's reduction is issued when the next unit needs its place, not when its backward is over.",
+      "fail",
+      "collective_order",
+      "the gather of the unit two before comes first",
+      seams_with_communicator<ReducesWhenAwaited>};
   mutant.cases = {"F2MP/*/test_compute_dtype#moments*", "--world", "2"};
   return mutant;
 }

@@ -89,9 +89,9 @@ class CollectiveTap::Tapped : public fsdp::Communicator, public fsdp::PartwiseCo
             std::int64_t out, const fsdp::CallSite& site) {
     if (!state_->into) return;
     state_->into->collective({op, sdk::dtype_name(dtype),
-                          reduction ? std::optional<std::string>(name_of(reduction->op)) : std::nullopt, in,
-                          out, std::vector<int>(ranks().begin(), ranks().end()),
-                          site.has_unit ? std::optional(site.unit) : std::nullopt});
+                              reduction ? std::optional<std::string>(name_of(reduction->op)) : std::nullopt,
+                              in, out, std::vector<int>(ranks().begin(), ranks().end()),
+                              site.has_unit ? std::optional(site.unit) : std::nullopt});
   }
 
   std::shared_ptr<fsdp::Communicator> inner_;

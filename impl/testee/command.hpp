@@ -5,8 +5,8 @@
 
 namespace fsdp_cts::testee {
 
-// Serves until the runner lets go. `variant`: what this build is, for `hello`; empty for the library as it is shipped.
-// Returns the exit code: 2 for arguments that cannot be.
+// Serves until the runner lets go. `variant`: what this build is, for `hello`; empty for the library as it is
+// shipped. Returns the exit code: 2 for arguments that cannot be.
 int run(int argc, char** argv, const std::string& variant = {});
 
 }  // namespace fsdp_cts::testee

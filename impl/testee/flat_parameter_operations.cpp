@@ -46,7 +46,8 @@ void FlatParameterOperations::end_case() {
   library().tap.delay_reductions({});
 }
 
-// A hook that is there before the library's runs before it: between a unit's forward and the end of its parameters.
+// A hook that is there before the library's runs before it: between a unit's forward and the end of its
+// parameters.
 void FlatParameterOperations::delay_free_of(sdk::Module& module) {
   module.add_post_forward_hook([&module, delay = before_free_](std::vector<at::Tensor> outputs) {
     if (delay->count() == 0 || !Unit::is(module)) return outputs;

@@ -169,10 +169,11 @@ flat::CustomPolicy FlatPlan::custom_policy_of(const sdk::Json& rules) const {
       if (wrap.is_boolean()) return wrap.get<bool>();
       // No C++ function could answer that; Python's can, and is refused.
       if (wrap.is_number() || wrap.is_string()) {
-        throw sdk::Error("ValueError",
-                         "The lambda_fn passed to CustomPolicy should return False/True or a kwarg dict, but it "
-                         "returned " +
-                             (wrap.is_string() ? wrap.get<std::string>() : wrap.dump()));
+        throw sdk::Error(
+            "ValueError",
+            "The lambda_fn passed to CustomPolicy should return False/True or a kwarg dict, but it "
+            "returned " +
+                (wrap.is_string() ? wrap.get<std::string>() : wrap.dump()));
       }
       if (wrap.empty()) return false;
       return flat::OptionsOverride([this, wrap](Options& options) { set(wrap, options); });

@@ -1,7 +1,7 @@
 #include "impl/testee/library_operations.hpp"
 
-#include "fsdp/errors.hpp"
 #include "fsdp/comm/mesh.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp_cts::testee {
 

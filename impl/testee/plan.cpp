@@ -25,14 +25,16 @@ fsdp::DeviceMesh mesh_of(const sdk::Json& plan, const std::shared_ptr<fsdp::Comm
   return shape.is_array() ? fsdp::DeviceMesh(world, shape, {"replicate", "shard"}) : fsdp::DeviceMesh(world);
 }
 
-// A scenario may say what no C++ program could: what Python's front door answers then is this one's to answer.
+// A scenario may say what no C++ program could: what Python's front door answers then is this one's to
+// answer.
 fsdp::ReshardAfterForward reshard_after_forward_of(const sdk::Json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number_integer()) return value.get<std::int64_t>();
   if (value.is_null()) return std::monostate{};
-  throw sdk::Error("ValueError",
-                   "reshard_after_forward should be a bool or an int representing the group size to reshard to, not " +
-                       (value.is_string() ? value.get<std::string>() : value.dump()));
+  throw sdk::Error(
+      "ValueError",
+      "reshard_after_forward should be a bool or an int representing the group size to reshard to, not " +
+          (value.is_string() ? value.get<std::string>() : value.dump()));
 }
 
 bool bool_reshard_after_forward_of(const sdk::Json& value) {

@@ -1,11 +1,10 @@
 // Adam and AdamW against the same steps written out in scalars, rounding in the same places.
-#include "fsdp/optim.hpp"
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "fsdp/optim.hpp"
 #include "tests/models.hpp"
 #include "tests/ranks.hpp"
 

@@ -2,6 +2,7 @@
 #include "fsdp/clip_grad.hpp"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,9 +24,9 @@ TEST_P(ClipGradNorm, EqualsTheUnshardedOne) {
     Mlp model(std::vector<int64_t>{5, 7, 3}, true), reference(std::vector<int64_t>{5, 7, 3}, true);
     initialize(*model);
     initialize(*reference);
-    // The last layer stays outside of FSDP: whole on every rank, to be counted once.
+    // Of three rows the last of four ranks holds none: a norm of nothing is asked for, too.
     fully_shard(model->layers[0], {.mesh = rank.mesh()});
-    fully_shard(model, {.mesh = rank.mesh(), .ignored_params = model->layers[1]->parameters()});
+    fully_shard(model, {.mesh = rank.mesh()});
     const auto loss = [](Mlp& net) { return net(values({4, 5}, 3)).sum(); };  // the same on every rank
     loss(model).backward();
     loss(reference).backward();
@@ -50,6 +51,24 @@ TEST_P(ClipGradNorm, EqualsTheUnshardedOne) {
       EXPECT_TRUE(at::allclose(after[i], before[i] * (0.5 / (expected + 1e-6)))) << i;
     }
     EXPECT_NEAR(clip_grad_norm_(*model, 1e9, norm_type).item<double>(), 0.5, 1e-5);
+  });
+}
+
+// Its gradient is this rank's own: with it every rank would scale its shards by another number.
+TEST(ClipGradNormTest, RefusesGradientsOutsideOfFsdp) {
+  run_ranks(2, [](const Rank& rank) {
+    Mlp model(std::vector<int64_t>{5, 7, 3}, true);
+    initialize(*model);
+    fully_shard(model, {.mesh = rank.mesh(), .ignored_params = model->layers[1]->parameters()});
+    model(values({4, 5}, rank.rank)).sum().backward();
+    const auto before = full_values(*model, true);
+    EXPECT_THAT(message_of<InvalidArgument>([&] { clip_grad_norm_(*model, 0.1); }),
+                ::testing::HasSubstr("'layer1.weight' has a gradient and is not sharded"));
+    const auto after = full_values(*model, true);
+    for (size_t i = 0; i < before.size(); ++i)
+      EXPECT_TRUE(at::equal(before[i], after[i])) << "nothing was scaled";
+    Linear plain(2, 2);
+    EXPECT_THROW(clip_grad_norm_(*plain, 1.0), InvalidArgument);
   });
 }
 

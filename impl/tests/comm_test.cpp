@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fsdp/comm/gloo.hpp"
 #include "comm/local_reduction.hpp"
+#include "fsdp/comm/gloo.hpp"
 #include "fsdp/comm/shm.hpp"
 #include "fsdp/errors.hpp"
 #include "tests/ranks.hpp"

@@ -54,7 +54,8 @@ TEST(Errors, Mesh) {
               }),
               "Please init the 2D mesh for HSDP with mesh_dim_names specified");
     EXPECT_THAT(message_of<InvalidArgument>([&] { fully_shard(layer); }), HasSubstr("Default process group"));
-    EXPECT_THAT(message_of<InvalidArgument>([&] { DeviceMesh(rank.plain, {2}); }), HasSubstr("needs 2 ranks"));
+    EXPECT_THAT(message_of<InvalidArgument>([&] { DeviceMesh(rank.plain, {2}); }),
+                HasSubstr("needs 2 ranks"));
   });
 }
 
@@ -101,18 +102,11 @@ TEST(Errors, ReshardAfterForward) {
       return message_of<InvalidArgument>(
           [&] { fully_shard(layer, {.mesh = rank.mesh(), .reshard_after_forward = reshard}); });
     };
-    const std::string kind =
-        "reshard_after_forward should be a bool or an int representing the group size to reshard to, not ";
-    EXPECT_EQ(with(1.5), kind + "1.5");
-    EXPECT_EQ(with(std::string("yes")), kind + "yes");
     for (const int64_t ranks : {0, -1, 3, 4}) {
       EXPECT_EQ(with(ranks), "If passing reshard_after_forward as an int, it should be a factor of 2, not " +
                                  std::to_string(ranks));
     }
     EXPECT_EQ(layer->weight.size(0), 4) << "nothing was changed";
-    auto unit = fully_shard(layer, {.mesh = rank.mesh()});
-    EXPECT_EQ(message_of<InvalidArgument>([&] { unit.set_reshard_after_forward(int64_t{2}); }),
-              "reshard_after_forward should be a bool, got <class 'int'>");
   });
 }
 
@@ -219,13 +213,6 @@ TEST(Errors, PremulSumOverGloo) {
               }),
               "Cannot use ReduceOp.PREMUL_SUM with Gloo");
   });
-}
-
-TEST(Errors, KnowTheirPythonClass) {
-  EXPECT_STREQ(InvalidArgument("").python_class(), "ValueError");
-  EXPECT_STREQ(InvalidState("").python_class(), "AssertionError");
-  EXPECT_STREQ(NotImplemented("").python_class(), "NotImplementedError");
-  EXPECT_STREQ(RuntimeError("").python_class(), "RuntimeError");
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "fsdp/comm/dummy_group.hpp"
 #include "flat/unit.hpp"
+#include "fsdp/comm/dummy_group.hpp"
 #include "tests/flat_models.hpp"
 
 namespace fsdp::testing {
@@ -22,7 +22,7 @@ void expect_layout(const std::function<Holder()>& make,
   for (int64_t rank = 0; rank < 2; ++rank) {
     auto model = make();
     initialize(*model);
-    options.process_group = flat::make_dummy_group(rank, 2);
+    options.process_group = make_dummy_group(rank, 2);
     wrap(model, options);
     for (const auto& [name, handle] : flat::named_units(*model)) {
       if (name != unit) continue;
@@ -87,7 +87,7 @@ TEST(FlatLayout, FillersAndPadding) {
       initialize(*model);
       // Three ranks: 80 elements (81 with the tail) or 72, of which rank 2 has the last 27 or 24.
       FullyShardedDataParallel unit(
-          model, {.process_group = flat::make_dummy_group(2, 3), .use_orig_params = use_orig_params});
+          model, {.process_group = make_dummy_group(2, 3), .use_orig_params = use_orig_params});
       const auto& flat = *unit.state()->flat();
       EXPECT_EQ(flat.layout().unsharded_numel, use_orig_params ? 81 : 72);
       const auto& shard = flat.local_shard();
@@ -101,7 +101,7 @@ TEST(FlatLayout, FillersAndPadding) {
     // 25 elements over three: 9, 9, 7 and two of padding, which is nought.
     SlotLinear layer(5, 5, false);
     initialize(*layer);
-    FullyShardedDataParallel unit(layer, {.process_group = flat::make_dummy_group(2, 3)});
+    FullyShardedDataParallel unit(layer, {.process_group = make_dummy_group(2, 3)});
     EXPECT_EQ(unit.flat_parameter().numel(), 9);
     EXPECT_EQ(unit.flat_parameter().detach().slice(0, 7).abs().sum().item<float>(), 0);
     EXPECT_EQ(seen(*layer, "weight").value.numel(), 7);
@@ -113,15 +113,14 @@ TEST(FlatLayout, ObjectsAndRegistration) {
     TwoLinears model;
     initialize(*model);
     const auto before = model->parameters();
-    FullyShardedDataParallel unit(model,
-                                  {.process_group = flat::make_dummy_group(0, 2), .use_orig_params = true});
+    FullyShardedDataParallel unit(model, {.process_group = make_dummy_group(0, 2), .use_orig_params = true});
     const auto after = model->parameters();
     ASSERT_EQ(after.size(), before.size());
     for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(after[i].is_same(before[i]));
     EXPECT_FALSE(unit.flat_parameter().defined());
 
     TwoLinears flat_model;
-    FullyShardedDataParallel flat_unit(flat_model, {.process_group = flat::make_dummy_group(0, 2)});
+    FullyShardedDataParallel flat_unit(flat_model, {.process_group = make_dummy_group(0, 2)});
     ASSERT_EQ(flat_model->named_parameters().keys(), std::vector<std::string>{"_flat_param"});
     EXPECT_TRUE(flat_model->parameters()[0].is_same(flat_unit.flat_parameter()));
     EXPECT_TRUE(flat_unit.flat_parameter().requires_grad());
@@ -137,7 +136,7 @@ TEST(FlatLayout, Refusals) {
       const auto before = model->named_parameters();
       const auto text = message_of<InvalidArgument>([&] {
         FullyShardedDataParallel(
-            model, {.process_group = flat::make_dummy_group(0, 2), .use_orig_params = use_orig_params});
+            model, {.process_group = make_dummy_group(0, 2), .use_orig_params = use_orig_params});
       });
       const auto after = model->named_parameters();
       EXPECT_EQ(after.keys(), before.keys());
@@ -155,7 +154,7 @@ TEST(FlatLayout, Refusals) {
     EXPECT_EQ(message([](auto& m) { m.lin1->slot("bias") = at::zeros({5}, at::kLong); }),
               "Cannot flatten integer dtype tensors");
     TwoLinears twice;
-    FullyShardedDataParallel(twice, {.process_group = flat::make_dummy_group(0, 2)});
+    FullyShardedDataParallel(twice, {.process_group = make_dummy_group(0, 2)});
     EXPECT_NE(message_of<InvalidArgument>([&] { FullyShardedDataParallel{twice}; }).find("already"),
               std::string::npos);
     EXPECT_NE(message_of<InvalidState>([&] {
@@ -164,7 +163,7 @@ TEST(FlatLayout, Refusals) {
               std::string::npos);
     TwoLinears hybrid;
     EXPECT_EQ(message_of<InvalidArgument>([&] {
-                FullyShardedDataParallel(hybrid, {.process_group = flat::make_dummy_group(0, 2),
+                FullyShardedDataParallel(hybrid, {.process_group = make_dummy_group(0, 2),
                                                   .sharding_strategy = flat::ShardingStrategy::hybrid_shard});
               }),
               "Manual wrapping with ShardingStrategy.HYBRID_SHARD requires explicit specification of process "

@@ -100,8 +100,7 @@ TEST(FlatSummon, RefusedCombinations) {
     auto model = make(rank, ShardingStrategy::full_shard, true);
     auto flat_model = make(rank, ShardingStrategy::full_shard, false);
     const auto refused = [](auto& m, const SummonOptions& options) {
-      return message_of<NotImplemented>(
-          [&] { FullyShardedDataParallel::summon_full_params(*m, options); });
+      return message_of<NotImplemented>([&] { FullyShardedDataParallel::summon_full_params(*m, options); });
     };
     EXPECT_EQ(refused(flat_model, {.with_grads = true}),
               "with_grads=True, use_orig_params=False, offload_to_cpu=False is not supported yet");

@@ -1,10 +1,11 @@
 // The CUDA library: what it answers without a GPU, and training on one GPU.
+#include "fsdp/comm/nccl.hpp"
+
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
-#include "fsdp/comm/nccl.hpp"
 #include "fsdp/errors.hpp"
 #include "fsdp/fully_shard.hpp"
 #include "fsdp/hooks.hpp"

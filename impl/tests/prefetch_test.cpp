@@ -82,18 +82,6 @@ TEST(Prefetch, ImplicitInBackward) {
   });
 }
 
-TEST(Prefetch, WithoutPrefetchEachUnitGathersWhenItsTurnComes) {
-  run_ranks(2, [](const Rank& rank) {
-    struct None : PrefetchRule {
-      std::optional<int64_t> in_backward(const UnitContext&, int64_t) const override { return std::nullopt; }
-    };
-    EXPECT_EQ(step(rank, {.seams = {.prefetch = std::make_shared<None>()}}),
-              joined(kForward,
-                     {"gather layer2", "backward layer2", "reduce layer2", "gather layer1", "backward layer1",
-                      "reduce layer1", "gather layer0", "backward layer0", "reduce layer0", "reduce root"}));
-  });
-}
-
 TEST(Prefetch, ExplicitInForward) {
   run_ranks(2, [](const Rank& rank) {
     const auto order = step(rank, {}, [](Chain& model) {

@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
+#include "fsdp/comm/mesh.hpp"
 #include "fsdp/comm/recording.hpp"
 #include "fsdp/comm/rendezvous.hpp"
-#include "fsdp/comm/mesh.hpp"
 
 namespace fsdp::testing {
 

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "per_parameter/collectives.hpp"
 #include "tests/models.hpp"
 #include "tests/ranks.hpp"
 
@@ -20,7 +21,7 @@ struct Row {
   std::optional<double> post;
 };
 
-TEST(ReduceRuleTest, Plan) {
+TEST(ReducePlanTest, EveryRow) {
   const std::optional<double> none;
   const auto sum = ReduceOp::sum, avg = ReduceOp::avg, premul = ReduceOp::premul_sum;
   const std::vector<Row> table = {
@@ -38,13 +39,9 @@ TEST(ReduceRuleTest, Plan) {
       {at::kHalf, 4, 2, none, false, 4.0, sum, sum, 2.0},
       {at::kDouble, 2, 1, none, true, 2.0, sum, sum, 1.0},
   };
-  const ReduceRule rule;
   for (size_t i = 0; i < table.size(); ++i) {
     const auto& row = table[i];
-    UnitContext unit;
-    unit.ranks = row.ranks;
-    unit.replicas = row.replicas;
-    const auto plan = rule.plan({unit, row.dtype, row.factor, row.force_sum});
+    const auto plan = reduce_plan(row.dtype, row.ranks, row.ranks * row.replicas, row.factor, row.force_sum);
     EXPECT_EQ(plan.pre_divide, row.pre) << i;
     EXPECT_EQ(plan.reduce_scatter.op, row.scatter) << i;
     EXPECT_EQ(plan.all_reduce.op, row.reduce) << i;
@@ -154,14 +151,12 @@ FSDP_HOOKED_MODULE(TwoDtypes, TwoDtypesImpl);
 
 TEST(Gradients, OfSeveralDtypesAreRefused) {
   run_ranks(2, [](const Rank& rank) {
-    struct Alternating : CastRule {
-      at::ScalarType gather_dtype(const MixedPrecisionPolicy&, at::ScalarType) const override {
-        return ++calls % 2 == 0 ? at::kBFloat16 : at::kFloat;
-      }
-      mutable int calls = 0;
-    };
     TwoDtypes module;
-    fully_shard(module, {.mesh = rank.mesh(), .seams = {.cast = std::make_shared<Alternating>()}});
+    module->b.set_data(module->b.to(at::kBFloat16));
+    module->b.set_requires_grad(false);  // or the first forward would refuse it
+    fully_shard(module, {.mesh = rank.mesh()});
+    module(at::ones({1})).sum().backward();
+    module->b.set_requires_grad(true);
     EXPECT_EQ(message_of<InvalidState>([&] { module(at::ones({1})).sum().backward(); }),
               "FSDP reduce-scatter expects uniform gradient dtype but got {torch.bfloat16, torch.float32}");
   });

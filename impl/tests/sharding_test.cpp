@@ -9,13 +9,12 @@
 namespace fsdp::testing {
 namespace {
 
-TEST(ShardRuleTest, PiecesAreCeilingChunks) {
-  const ShardRule rule;
+TEST(ShardLayoutTest, PiecesAreCeilingChunks) {
   for (int64_t size = 0; size < 20; ++size) {
     for (int64_t ranks = 1; ranks < 9; ++ranks) {
       int64_t covered = 0;
       for (int64_t rank = 0; rank < ranks; ++rank) {
-        const auto rows = rule.rows(size, ranks, rank);
+        const auto rows = chunk_rows(size, ranks, rank);
         EXPECT_EQ(rows.begin, covered);
         EXPECT_EQ(rows.end, std::min(size, (rank + 1) * ((size + ranks - 1) / ranks)));
         covered = rows.end;

@@ -1,4 +1,6 @@
 // What is particular to shared memory: room, waiting, and ends.
+#include "fsdp/comm/shm.hpp"
+
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +10,6 @@
 #include <fstream>
 
 #include "fsdp/comm/gloo.hpp"
-#include "fsdp/comm/shm.hpp"
 #include "fsdp/errors.hpp"
 #include "tests/ranks.hpp"
 

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "fsdp/errors.hpp"
 #include "flat/wrap/frozen_parameters.hpp"
+#include "fsdp/errors.hpp"
 #include "tests/wrap_models.hpp"
 
 namespace fsdp::testing {

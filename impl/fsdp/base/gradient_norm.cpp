@@ -19,7 +19,8 @@ at::Tensor norm_of(const std::vector<at::Tensor>& tensors, double norm_type, at:
       norms.push_back(at::linalg_vector_norm(tensor, norm_type, {}, false, dtype).to(device));
   }
   if (norms.empty()) return at::full({}, 0.0, at::TensorOptions(device).dtype(dtype));
-  return norms.size() == 1 ? norms.front() : at::linalg_vector_norm(at::stack(norms), norm_type, {}, false, dtype);
+  return norms.size() == 1 ? norms.front()
+                           : at::linalg_vector_norm(at::stack(norms), norm_type, {}, false, dtype);
 }
 
 }  // namespace
@@ -32,7 +33,8 @@ at::Tensor total_norm(const std::vector<ShardedGradients>& sharded, const std::v
   auto total = power(norm_of(whole, norm_type, device, dtype));
   for (const auto& part : sharded) {
     const auto sum = power(norm_of(part.shards, norm_type, device, dtype)).reshape({1}).contiguous();
-    part.group->all_reduce(sum, {greatest ? ReduceOp::max : ReduceOp::sum}, {"", false, Phase::other})->wait();
+    part.group->all_reduce(sum, {greatest ? ReduceOp::max : ReduceOp::sum}, {"", false, Phase::other})
+        ->wait();
     total = greatest ? at::maximum(total, sum.squeeze()) : total + sum.squeeze();
   }
   return greatest ? total : total.pow(1.0 / norm_type);

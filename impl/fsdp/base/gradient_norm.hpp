@@ -16,8 +16,8 @@ struct ShardedGradients {
 };
 
 /// The norm over all of them, in `dtype` on `device`. `whole`: gradients that are the same on every rank.
-/// `norm_type`: 1, 2, any other positive number, or infinity. Collective: one all-reduce per entry of `sharded`, in
-/// order, also from ranks without a gradient.
+/// `norm_type`: 1, 2, any other positive number, or infinity. Collective: one all-reduce per entry of
+/// `sharded`, in order, also from ranks without a gradient.
 at::Tensor total_norm(const std::vector<ShardedGradients>& sharded, const std::vector<at::Tensor>& whole,
                       double norm_type, at::Device device, at::ScalarType dtype);
 

@@ -23,7 +23,7 @@ void register_forward_hook_adapter(ForwardHookAdapter adapter) {
 
 void refuse_container(const torch::nn::Module& module) {
   throw InvalidArgument("fully_shard does not support containers that do not implement forward: " +
-                   c10::str(module));
+                        c10::str(module));
 }
 
 void install_forward_hooks(torch::nn::Module& module, const ForwardHooks& hooks) {

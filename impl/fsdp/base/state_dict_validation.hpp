@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "fsdp/errors.hpp"
 #include "base/python_text.hpp"
+#include "fsdp/errors.hpp"
 #include "fsdp/sharded_tensor.hpp"
 
 namespace fsdp {

@@ -55,7 +55,8 @@ void UnitRegistry::refuse_other_engine(Engine engine, const torch::nn::Module& r
     if (!state_of(other, *entry.value())) continue;
     throw InvalidArgument(c10::str(name_of(engine), " cannot be applied over ", name_of(other), ": ",
                                    entry.key().empty() ? "the module itself" : "'" + entry.key() + "'",
-                                   " is sharded by it already. Use one of the two for the whole model.\n", root));
+                                   " is sharded by it already. Use one of the two for the whole model.\n",
+                                   root));
   }
 }
 

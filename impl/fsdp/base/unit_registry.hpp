@@ -1,9 +1,10 @@
 #pragma once
-// Which modules are units, of which engine, and which unit a parameter belongs to. One registry for both engines,
-// so that each sees where the other has been.
+// Which modules are units, of which engine, and which unit a parameter belongs to. One registry for both
+// engines, so that each sees where the other has been.
 //
-// Look-ups go by address. An address counts only as long as the object that was registered lives: a module that is
-// made where a dead one lay is nobody's unit, even if a handle still keeps the dead one's state. Thread-safe.
+// Look-ups go by address. An address counts only as long as the object that was registered lives: a module
+// that is made where a dead one lay is nobody's unit, even if a handle still keeps the dead one's state.
+// Thread-safe.
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
@@ -35,8 +36,8 @@ class UnitRegistry {
   /// The state of the unit that holds this parameter, and its place there; null if none of this engine does.
   std::pair<std::shared_ptr<void>, size_t> owner_of(Engine engine, const at::Tensor& parameter) const;
 
-  /// Throws InvalidArgument if `root` or a module below it is a unit of another engine than this one: neither can
-  /// shard what the other has sharded.
+  /// Throws InvalidArgument if `root` or a module below it is a unit of another engine than this one: neither
+  /// can shard what the other has sharded.
   void refuse_other_engine(Engine engine, const torch::nn::Module& root) const;
 
  private:

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "fsdp/errors.hpp"
 #include "base/python_text.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp {
 namespace {
@@ -24,7 +24,7 @@ DeviceMesh::DeviceMesh(std::shared_ptr<Communicator> world, std::vector<int64_t>
   const auto total = std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<>());
   if (total != world_->size()) {
     throw InvalidArgument("A mesh of shape " + python_tuple(shape_) + " needs " + std::to_string(total) +
-                     " ranks, but the group has " + std::to_string(world_->size()) + ".");
+                          " ranks, but the group has " + std::to_string(world_->size()) + ".");
   }
 }
 

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "fsdp/errors.hpp"
-#include "flat/unit.hpp"
 #include "base/python_text.hpp"
+#include "flat/unit.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp::flat {
 

@@ -47,7 +47,7 @@ FullyShardedDataParallel::FullyShardedDataParallel(const std::shared_ptr<torch::
                                                    const FSDPOptions& options) {
   if (is(*module)) {
     throw InvalidArgument("FullyShardedDataParallel has been applied to this module already:\n" +
-                     c10::str(*module));
+                          c10::str(*module));
   }
   state_ = make_units(module, options, /*composable=*/false);
 }

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "flat/parameter.hpp"
 #include "base/storage.hpp"
+#include "flat/parameter.hpp"
 
 namespace fsdp::flat {
 namespace {

@@ -7,10 +7,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "fsdp/errors.hpp"
 #include "base/unit_registry.hpp"
-#include "fsdp/wrap/wrap_policy.hpp"
+#include "fsdp/errors.hpp"
 #include "fsdp/wrap/module_tree.hpp"
+#include "fsdp/wrap/wrap_policy.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -81,12 +81,12 @@ FlatState::Ranks ranks_for(const FSDPOptions& options) {
   if (options.device_mesh) {
     if (options.device_mesh->ndim() != 2)
       throw InvalidArgument("Expected device_mesh to have ndim=2 but got " +
-                       std::to_string(options.device_mesh->ndim()));
+                            std::to_string(options.device_mesh->ndim()));
     return {options.device_mesh->group(1), options.device_mesh->group(0)};
   }
   if (!options.process_group || !options.replicate_group) {
     throw InvalidArgument("Manual wrapping with " + strategy +
-                     " requires explicit specification of process group or device_mesh.");
+                          " requires explicit specification of process group or device_mesh.");
   }
   return {options.process_group, options.replicate_group};
 }

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "fsdp/errors.hpp"
-#include "flat/original_slots.hpp"
 #include "base/storage.hpp"
+#include "flat/original_slots.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp::flat {
 namespace {

@@ -38,10 +38,10 @@ struct LayoutRequest {
 };
 FlatLayout lay_out(const LayoutRequest& request);
 
-/// Parameters start at multiples of this: 16 bytes of the compute dtype with use_orig_params, else one element.
+/// Parameters start at multiples of this: 16 bytes of the compute dtype with use_orig_params, else one
+/// element.
 int64_t alignment(bool use_orig_params, int64_t compute_itemsize);
 /// What fills the gaps. With use_orig_params a number that would be seen if it ever counted.
 double filler(bool use_orig_params);
-
 
 }  // namespace fsdp::flat

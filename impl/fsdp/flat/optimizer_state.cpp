@@ -9,12 +9,12 @@
 #include <sstream>
 #include <utility>
 
-#include "fsdp/errors.hpp"
-#include "flat/original_slots.hpp"
-#include "fsdp/flat/state_dict.hpp"
-#include "flat/whole_parameters.hpp"
 #include "base/state_dict_validation.hpp"
 #include "base/storage.hpp"
+#include "flat/original_slots.hpp"
+#include "flat/whole_parameters.hpp"
+#include "fsdp/errors.hpp"
+#include "fsdp/flat/state_dict.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -88,8 +88,8 @@ Kind kind_of(const std::string& name, const at::Tensor& value, const at::Tensor&
   if (value.sizes() == updated.sizes() && value.dim() > 0) return {value.scalar_type(), std::nullopt};
   if (value.numel() != 1) {
     throw InvalidArgument("The optimizer's value '" + name + "' has shape " + python_size(value.sizes()) +
-                     "; it must be a scalar, or shaped like what the optimizer updates: " +
-                     python_size(updated.sizes()) + ".");
+                          "; it must be a scalar, or shaped like what the optimizer updates: " +
+                          python_size(updated.sizes()) + ".");
   }
   return {value.scalar_type(), value.item<double>(), value.dim()};
 }

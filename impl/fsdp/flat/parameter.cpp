@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "fsdp/errors.hpp"
 #include "base/python_text.hpp"
 #include "base/storage.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -37,18 +37,19 @@ void FlatParameter::validate(const std::vector<MemberPlan>& members, bool use_or
     if (!parameter.is_floating_point()) throw InvalidArgument("Cannot flatten integer dtype tensors");
     if (parameter.dim() == 0) {
       throw InvalidArgument("FSDP doesn't support scalar parameters. Change " + name +
-                       " to a 1D tensor with numel equal to 1.");
+                            " to a 1D tensor with numel equal to 1.");
     }
     if (parameter.scalar_type() != first.scalar_type()) {
-      throw InvalidArgument("Must flatten tensors with uniform dtype but got " + python_text(first.scalar_type()) +
-                       " and " + python_text(parameter.scalar_type()));
+      throw InvalidArgument("Must flatten tensors with uniform dtype but got " +
+                            python_text(first.scalar_type()) + " and " +
+                            python_text(parameter.scalar_type()));
     }
     if (!use_orig_params && parameter.requires_grad() != first.requires_grad()) {
       throw InvalidArgument("Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`");
     }
     if (parameter.device() != first.device()) {
       throw InvalidArgument("Must flatten tensors on the same device but got both " + first.device().str() +
-                       " and " + parameter.device().str());
+                            " and " + parameter.device().str());
     }
   }
 }

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "flat/layout.hpp"
 #include "flat/gradient_sink.hpp"
+#include "flat/layout.hpp"
 #include "flat/parameter_slots.hpp"
 #include "fsdp/flat/options.hpp"
 
@@ -76,7 +76,8 @@ class FlatParameter {
   void unshard(bool full_precision, const CallSite& site);
   bool needs_unshard(bool full_precision) const;
   void wait_for_unshard(bool full_precision);
-  /// `unshard` was called ahead of use: it holds until the parameters are shown whole or their memory is freed.
+  /// `unshard` was called ahead of use: it holds until the parameters are shown whole or their memory is
+  /// freed.
   void mark_gathered_ahead(bool full_precision);
   bool gathered_ahead() const;
   void show_unsharded(bool full_precision, Shown how);

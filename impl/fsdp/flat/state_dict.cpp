@@ -8,11 +8,11 @@
 #include <unordered_map>
 #include <utility>
 
-#include "fsdp/errors.hpp"
-#include "flat/original_slots.hpp"
-#include "flat/whole_parameters.hpp"
 #include "base/state_dict_validation.hpp"
 #include "base/storage.hpp"
+#include "flat/original_slots.hpp"
+#include "flat/whole_parameters.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp::flat {
 namespace {

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/storage.hpp"
+#include "flat/unit.hpp"
 #include "fsdp/errors.hpp"
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
-#include "flat/unit.hpp"
-#include "base/storage.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -24,9 +24,8 @@ std::string python_bool(bool value) {
 void validate(const FlatState& state, const SummonOptions& options) {
   if (options.with_grads && (options.offload_to_cpu || !state.options().use_orig_params)) {
     throw NotImplemented("with_grads=" + python_bool(options.with_grads) +
-                              ", use_orig_params=" + python_bool(state.options().use_orig_params) +
-                              ", offload_to_cpu=" + python_bool(options.offload_to_cpu) +
-                              " is not supported yet");
+                         ", use_orig_params=" + python_bool(state.options().use_orig_params) +
+                         ", offload_to_cpu=" + python_bool(options.offload_to_cpu) + " is not supported yet");
   }
   if (options.offload_to_cpu && state.flat() && !state.flat()->sharded_strategy())
     throw NotImplemented("offload_to_cpu=True and NO_SHARD is not supported yet");
@@ -112,9 +111,10 @@ class Summoned {
     if (options_.with_grads && flat.sharded_strategy() && has_gradient_) flat.set_whole_gradient({});
     state_->show_sharded();
     shown_ = false;
-    throw InvalidState("The parameters of the FSDP module '" + state_->unit().name +
-                       "' were resharded inside summon_full_params, as a forward does; what was changed in the "
-                       "scope is lost.");
+    throw InvalidState(
+        "The parameters of the FSDP module '" + state_->unit().name +
+        "' were resharded inside summon_full_params, as a forward does; what was changed in the "
+        "scope is lost.");
   }
 
   /// Ranks without a gradient contribute zeros, unless no rank has one.

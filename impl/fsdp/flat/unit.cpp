@@ -68,7 +68,8 @@ void require_expected_device(const FlatParameter& flat, const FSDPOptions& optio
 
 void require_homogeneous(const char* name, const std::set<bool>& values) {
   if (values.size() > 1)
-    throw InvalidArgument(std::string("Expects one homogeneous value for ") + name + " but got {False, True}");
+    throw InvalidArgument(std::string("Expects one homogeneous value for ") + name +
+                          " but got {False, True}");
 }
 
 }  // namespace
@@ -199,7 +200,8 @@ void FlatState::unshard(const CallSite& site) {
 
 void FlatState::wait_and_show() {
   flat_->wait_for_unshard(gathered_in_full_precision_);
-  // Parts of the graph in forward and backward, so that gradients reach the flat parameter; leaves while summoned.
+  // Parts of the graph in forward and backward, so that gradients reach the flat parameter; leaves while
+  // summoned.
   const bool tensors = handle_state_ == HandleState::forward || handle_state_ == HandleState::backward_pre;
   // The views that forward left in place are the ones that autograd saved.
   if (flat_->keeps_views() && handle_state_ == HandleState::backward_pre) return;
@@ -248,8 +250,7 @@ TensorList FlatState::pre_forward(TensorList inputs) {
   const auto module = module_.lock();
   const bool low_precision_wanted = module && (module->is_training() || !full_precision_in_eval_);
   // A composable unit casts its inputs as a root does, wherever it stands.
-  const bool as_root =
-      mixed_precision_.cast_root_forward_inputs && (unit_.is_root || unit_.is_composable);
+  const bool as_root = mixed_precision_.cast_root_forward_inputs && (unit_.is_root || unit_.is_composable);
   cast_inputs(inputs, as_root && low_precision_wanted && !full_precision());
 
   training_state_ = TrainingState::forward_backward;

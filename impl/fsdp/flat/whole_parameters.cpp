@@ -2,15 +2,15 @@
 
 #include <ATen/ops/empty.h>
 
-#include "fsdp/errors.hpp"
 #include "base/storage.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp::flat {
 
 void require_idle(const FlatState& state) {
   if (state.training_state() != TrainingState::idle) {
     throw InvalidState("A state dict of the FSDP module '" + state.unit().name +
-                         "' can be saved or loaded only outside forward, backward and summon_full_params.");
+                       "' can be saved or loaded only outside forward, backward and summon_full_params.");
   }
 }
 

@@ -4,10 +4,10 @@
 
 #include <utility>
 
-#include "fsdp/errors.hpp"
-#include "flat/parameter.hpp"
 #include "base/python_text.hpp"
 #include "base/storage.hpp"
+#include "flat/parameter.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp::flat {
 namespace {

@@ -1,5 +1,3 @@
-#include "fsdp/optim.hpp"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_addcdiv.h>
@@ -11,6 +9,8 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
+
+#include "fsdp/optim.hpp"
 
 namespace fsdp::optim {
 namespace {

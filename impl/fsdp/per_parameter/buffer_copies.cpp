@@ -1,12 +1,14 @@
-// Host memory is copied with memcpy: at a few hundred elements the tensor library's dispatch would cost more than the copy, and it would
-// be paid for every parameter several times a step. Anything else goes through tensor operations.
+// Host memory is copied with memcpy: at a few hundred elements the tensor library's dispatch would cost more
+// than the copy, and it would be paid for every parameter several times a step. Anything else goes through
+// tensor operations.
+#include "per_parameter/buffer_copies.hpp"
+
 #include <c10/core/Storage.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
-#include "per_parameter/buffer_copies.hpp"
 #include "base/storage.hpp"
 
 namespace fsdp {

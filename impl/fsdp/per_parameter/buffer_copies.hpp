@@ -16,15 +16,16 @@ struct Slot {
   at::IntArrayRef sizes;  ///< of the unsharded parameter
 };
 
-/// `pieces`: padded shards of any dtype, one per slot. `input`: this rank's part of the buffer, which may be one of
-/// bytes.
+/// `pieces`: padded shards of any dtype, one per slot. `input`: this rank's part of the buffer, which may be
+/// one of bytes.
 void gather_copy_in(const std::vector<Slot>& slots, const std::vector<at::Tensor>& pieces,
                     const at::Tensor& input);
-/// `output`: the parts of all ranks. `full`: one-dimensional unsharded buffers with room for ranks * numel elements.
+/// `output`: the parts of all ranks. `full`: one-dimensional unsharded buffers with room for ranks * numel
+/// elements.
 void gather_copy_out(const std::vector<Slot>& slots, const at::Tensor& output,
                      const std::vector<at::Tensor>& full, int64_t ranks);
-/// Fills `input`, [ranks, sum of numel] flattened, with the gradients' pieces, cast to its dtype and padded with
-/// zeros.
+/// Fills `input`, [ranks, sum of numel] flattened, with the gradients' pieces, cast to its dtype and padded
+/// with zeros.
 void reduce_copy_in(const std::vector<Slot>& slots, const std::vector<at::Tensor>& gradients,
                     const at::Tensor& input, int64_t ranks);
 

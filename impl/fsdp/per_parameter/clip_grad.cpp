@@ -22,9 +22,10 @@ at::Tensor clip_grad_norm_(const torch::nn::Module& module, double max_norm, dou
     const auto& gradient = parameter.parameter.mutable_grad();
     if (!parameter.group) {
       if (!gradient.defined()) continue;
-      throw InvalidArgument("clip_grad_norm_: the parameter '" + parameter.name +
-                            "' has a gradient and is not sharded. Its gradient is this rank's own, so that the norm "
-                            "would differ from rank to rank: shard its module, or average and clip it separately.");
+      throw InvalidArgument(
+          "clip_grad_norm_: the parameter '" + parameter.name +
+          "' has a gradient and is not sharded. Its gradient is this rank's own, so that the norm "
+          "would differ from rank to rank: shard its module, or average and clip it separately.");
     }
     const auto own = parameter.parameter.scalar_type();
     dtype = dtype ? c10::promoteTypes(*dtype, own) : own;

@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
-#include "fsdp/errors.hpp"
 #include "base/python_text.hpp"
 #include "base/storage.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp {
 namespace {

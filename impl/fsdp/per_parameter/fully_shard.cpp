@@ -30,7 +30,8 @@ std::vector<std::weak_ptr<FSDPState>> states_of(
   std::vector<std::weak_ptr<FSDPState>> states;
   for (const auto& module : modules) {
     const auto state = FSDPState::of(*module);
-    if (!state) throw InvalidArgument("Expects FSDPModule but got " + module->name() + ": " + c10::str(*module));
+    if (!state)
+      throw InvalidArgument("Expects FSDPModule but got " + module->name() + ": " + c10::str(*module));
     states.push_back(state);
   }
   return states;

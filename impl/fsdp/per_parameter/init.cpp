@@ -51,7 +51,7 @@ PostForward post_forward_of(const ReshardAfterForward& reshard_after_forward, in
   const auto ranks = std::get<int64_t>(reshard_after_forward);
   if (ranks < 1 || ranks > shard_ranks || shard_ranks % ranks != 0) {
     throw InvalidArgument("If passing reshard_after_forward as an int, it should be a factor of " +
-                     std::to_string(shard_ranks) + ", not " + std::to_string(ranks));
+                          std::to_string(shard_ranks) + ", not " + std::to_string(ranks));
   }
   if (ranks == 1) {
     TORCH_WARN_ONCE(
@@ -109,7 +109,7 @@ std::vector<ManagedParameter> managed_parameters(const ModuleList& modules,
       if (!visited.insert(parameter.unsafeGetTensorImpl()).second) continue;
       if (parameter.dim() == 0) {
         throw InvalidArgument("fully_shard doesn't support scalar parameters. Change " + entry.key() +
-                         " to a 1D tensor with numel equal to 1.");
+                              " to a 1D tensor with numel equal to 1.");
       }
       parameters.push_back({parameter, entry.key()});
     }

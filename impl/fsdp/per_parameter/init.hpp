@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "fsdp/fully_shard.hpp"
 #include "fsdp/comm/mesh.hpp"
+#include "fsdp/fully_shard.hpp"
 #include "per_parameter/param_group.hpp"
 
 namespace fsdp {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "fsdp/errors.hpp"
 #include "base/python_text.hpp"
 #include "base/storage.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp {
 namespace {
@@ -33,17 +33,17 @@ FSDPParam::FSDPParam(at::Tensor parameter, std::string name, int64_t shard_dim, 
   const auto sizes = parameter_.sizes();
   if (!parameter_.is_contiguous()) {
     throw NotImplemented("FSDP does not support non-contiguous parameters yet: param.shape=" +
-                              python_size(sizes) + " param.stride()=" + python_tuple(parameter_.strides()));
+                         python_size(sizes) + " param.stride()=" + python_tuple(parameter_.strides()));
   }
   if (shard_dim < 0) shard_dim += parameter_.dim();
   if (shard_dim < 0 || shard_dim >= parameter_.dim()) {
     throw InvalidState("Shard dim " + std::to_string(shard_dim) + " is invalid for " +
-                         std::to_string(parameter_.dim()) + "D tensor: " + python_size(sizes));
+                       std::to_string(parameter_.dim()) + "D tensor: " + python_size(sizes));
   }
   const auto size = sizes[static_cast<size_t>(shard_dim)];
   if (shard_dim > 0 && size % ranks != 0) {
-    throw NotImplemented("FSDP does not support uneven sharding on dim " + std::to_string(shard_dim) +
-                              ": " + python_size(sizes) + " (world size: " + std::to_string(ranks) + ")");
+    throw NotImplemented("FSDP does not support uneven sharding on dim " + std::to_string(shard_dim) + ": " +
+                         python_size(sizes) + " (world size: " + std::to_string(ranks) + ")");
   }
   const auto rows = chunk_rows(size, ranks, rank);
   layout_ = {sizes.vec(), shard_dim, rows.begin, rows.end - rows.begin, chunk_size(size, ranks)};

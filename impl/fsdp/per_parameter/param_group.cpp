@@ -7,21 +7,20 @@
 #include <set>
 #include <utility>
 
-#include "fsdp/errors.hpp"
 #include "base/python_text.hpp"
 #include "base/storage.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp {
 
 FSDPParamGroup::FSDPParamGroup(const std::vector<ManagedParameter>& parameters, GroupRanks ranks,
                                ShardedState after_forward_, MixedPrecisionPolicy policy,
                                ShardPlacementFn placement)
-    : after_forward(after_forward_),
-      ranks_(std::move(ranks)),
-      policy_(std::move(policy)) {
+    : after_forward(after_forward_), ranks_(std::move(ranks)), policy_(std::move(policy)) {
   for (const auto& [parameter, name] : parameters) {
     const auto dim = placement ? placement(parameter).value_or(0) : 0;
-    params_.push_back(std::make_unique<FSDPParam>(parameter, name, dim, ranks_.shard->rank(), ranks_.shard->size()));
+    params_.push_back(
+        std::make_unique<FSDPParam>(parameter, name, dim, ranks_.shard->rank(), ranks_.shard->size()));
   }
   const at::NoGradGuard no_grad;
   lay_out(params_.front()->parameter().device(), true);

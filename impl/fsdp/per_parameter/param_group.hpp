@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "per_parameter/collectives.hpp"
 #include "fsdp/hooks.hpp"
+#include "per_parameter/collectives.hpp"
 #include "per_parameter/param.hpp"
 
 namespace fsdp {
@@ -62,8 +62,8 @@ class FSDPParamGroup {
   void pre_backward(bool default_prefetch);
   void post_backward();
   void finalize_backward();
-  /// After a backward that an exception ended: nothing of it is awaited or reduced any more, and gradients that
-  /// wait for a reduction are dropped, since what the failed backward left of its own is among them.
+  /// After a backward that an exception ended: nothing of it is awaited or reduced any more, and gradients
+  /// that wait for a reduction are dropped, since what the failed backward left of its own is among them.
   void abandon_backward();
   /// Gathers ahead of use, for the given pass.
   void prefetch(TrainingState pass);

@@ -15,8 +15,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "fsdp/hooks.hpp"
 #include "fsdp/fully_shard.hpp"
+#include "fsdp/hooks.hpp"
 #include "per_parameter/param_group.hpp"
 
 namespace fsdp {

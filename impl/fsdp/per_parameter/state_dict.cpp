@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
-#include "fsdp/errors.hpp"
 #include "base/python_text.hpp"
-#include "per_parameter/state.hpp"
 #include "base/state_dict_validation.hpp"
+#include "fsdp/errors.hpp"
+#include "per_parameter/state.hpp"
 
 namespace fsdp {
 namespace {

@@ -1,5 +1,3 @@
-#include "fsdp/comm/gloo.hpp"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
@@ -11,6 +9,7 @@
 
 #include "comm/local_reduction.hpp"
 #include "comm/store_group.hpp"
+#include "fsdp/comm/gloo.hpp"
 #include "fsdp/errors.hpp"
 
 namespace fsdp {

@@ -1,11 +1,10 @@
-#include "fsdp/comm/nccl.hpp"
-
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
 #include "comm/store_group.hpp"
+#include "fsdp/comm/nccl.hpp"
 #include "fsdp/errors.hpp"
 
 namespace fsdp {

@@ -1,5 +1,3 @@
-#include "fsdp/comm/shm.hpp"
-
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include "comm/local_reduction.hpp"
 #include "comm/shm/shm_exchange.hpp"
 #include "comm/store_group.hpp"
+#include "fsdp/comm/shm.hpp"
 #include "fsdp/errors.hpp"
 
 namespace fsdp {

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "fsdp/errors.hpp"
-#include "fsdp/flat/fully_sharded_data_parallel.hpp"
 #include "flat/wrap/frozen_parameters.hpp"
 #include "flat/wrap/full_precision_modules.hpp"
+#include "fsdp/errors.hpp"
+#include "fsdp/flat/fully_sharded_data_parallel.hpp"
 #include "fsdp/wrap/policies.hpp"
 
 namespace fsdp::flat {

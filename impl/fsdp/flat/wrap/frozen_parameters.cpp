@@ -5,8 +5,8 @@
 #include <deque>
 #include <unordered_map>
 
-#include "fsdp/errors.hpp"
 #include "base/python_text.hpp"
+#include "fsdp/errors.hpp"
 
 namespace fsdp {
 namespace {

@@ -1,6 +1,7 @@
 #pragma once
-// For models sharded with fully_shard. torch::nn::utils::clip_grad_norm_ must not be used on them: it sees this rank's
-// shards only, and takes their norm for the whole. FSDP1 has FullyShardedDataParallel::clip_grad_norm_.
+// For models sharded with fully_shard. torch::nn::utils::clip_grad_norm_ must not be used on them: it sees
+// this rank's shards only, and takes their norm for the whole. FSDP1 has
+// FullyShardedDataParallel::clip_grad_norm_.
 #include <torch/nn/module.h>
 
 namespace fsdp {

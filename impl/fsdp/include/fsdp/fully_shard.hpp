@@ -22,8 +22,8 @@
 #include <variant>
 #include <vector>
 
-#include "fsdp/errors.hpp"
 #include "fsdp/comm/mesh.hpp"
+#include "fsdp/errors.hpp"
 #include "fsdp/sharded_tensor.hpp"
 
 namespace fsdp {
@@ -41,8 +41,8 @@ struct MixedPrecisionPolicy {
   bool cast_forward_inputs = true;
 };
 
-/// none: true for all but the root. bool: as it says. int: the number of ranks to reshard to, a divisor of the
-/// number of shards.
+/// none: true for all but the root. bool: as it says. int: the number of ranks to reshard to, a divisor of
+/// the number of shards.
 using ReshardAfterForward = std::variant<std::monostate, bool, int64_t>;
 
 /// Dimension to shard a parameter on; none for dimension 0.

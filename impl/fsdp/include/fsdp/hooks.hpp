@@ -1,25 +1,25 @@
 #pragma once
-// How the library gets to run code before and after a module's forward. C++ modules have no forward hooks, so a
-// module must be built to be hooked, in one of three ways.
+// How the library gets to run code before and after a module's forward. C++ modules have no forward hooks, so
+// a module must be built to be hooked, in one of three ways.
 //
 // 1. Hooked<M> makes any torch::nn module class hookable without touching it:
 //
-//   FSDP_HOOKED_MODULE(HookedLinear, torch::nn::LinearImpl);   // a holder, used as torch::nn::Linear would be
-//   HookedLinear layer(torch::nn::LinearOptions(16, 16));
-//   layer(x);                                       // runs hooks, then LinearImpl::forward, then hooks
+//   FSDP_HOOKED_MODULE(HookedLinear, torch::nn::LinearImpl);   // a holder, used as torch::nn::Linear would
+//   be HookedLinear layer(torch::nn::LinearOptions(16, 16)); layer(x); // runs hooks, then
+//   LinearImpl::forward, then hooks
 //
 //    The derived class shadows `forward` with the same signature, so it works through holder(x),
-//    holder->forward(x), torch::nn::Sequential and torch::nn::AnyModule. A call through a reference to the base
-//    class misses the hooks.
+//    holder->forward(x), torch::nn::Sequential and torch::nn::AnyModule. A call through a reference to the
+//    base class misses the hooks.
 // 2. A class of one's own derives from HookSlot and calls run_hooked.
 // 3. A family of modules with slots of its own registers an adapter.
 //
-// Which tensors a hook sees: those inside a forward's arguments and results, through tensors, optionals, vectors,
-// arrays, tuples, pairs and string maps of them, nested. Give a type of your own an overload
+// Which tensors a hook sees: those inside a forward's arguments and results, through tensors, optionals,
+// vectors, arrays, tuples, pairs and string maps of them, nested. Give a type of your own an overload
 // `visit_tensors(T&, F)` in its namespace to take part.
 //
-// Adapters are registered and hooks installed by one thread, before training; hooks run on the thread that calls
-// forward.
+// Adapters are registered and hooks installed by one thread, before training; hooks run on the thread that
+// calls forward.
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>

@@ -17,7 +17,7 @@ struct AdamOptions {
   double eps = 1e-8;
   double weight_decay = 0.0;
   bool decoupled_weight_decay = false;  ///< true: AdamW
-  bool foreach = false;                 ///< each operation once over all parameters of the group; the same bits
+  bool foreach = false;  ///< each operation once over all parameters of the group; the same bits
 };
 
 struct AdamGroup {

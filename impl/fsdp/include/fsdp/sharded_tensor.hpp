@@ -16,8 +16,8 @@ struct Rows {
   int64_t end = 0;  ///< exclusive
 };
 
-/// How a dimension of `size` rows is cut over `ranks`, as torch.chunk cuts: pieces of ceil(size / ranks) rows, of
-/// which the last ones may be short or empty.
+/// How a dimension of `size` rows is cut over `ranks`, as torch.chunk cuts: pieces of ceil(size / ranks)
+/// rows, of which the last ones may be short or empty.
 int64_t chunk_size(int64_t size, int64_t ranks);  ///< rows of every rank's piece, padding included
 Rows chunk_rows(int64_t size, int64_t ranks, int64_t rank);
 

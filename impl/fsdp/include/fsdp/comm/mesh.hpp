@@ -11,8 +11,8 @@ namespace fsdp {
 
 class DeviceMesh {
  public:
-  /// Ranks in row-major order. Empty shape: one dimension over the whole world. Throws InvalidArgument unless the
-  /// shape's product is the world size. Makes no group yet.
+  /// Ranks in row-major order. Empty shape: one dimension over the whole world. Throws InvalidArgument unless
+  /// the shape's product is the world size. Makes no group yet.
   explicit DeviceMesh(std::shared_ptr<Communicator> world, std::vector<int64_t> shape = {},
                       std::vector<std::string> dim_names = {});
 

@@ -18,8 +18,8 @@ struct Rendezvous {
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
 };
 
-/// From RANK, WORLD_SIZE and either `file_store` or MASTER_ADDR and MASTER_PORT. Throws InvalidArgument naming the
-/// variable that is not set.
+/// From RANK, WORLD_SIZE and either `file_store` or MASTER_ADDR and MASTER_PORT. Throws InvalidArgument
+/// naming the variable that is not set.
 Rendezvous rendezvous_from_environment(const std::string& file_store = {});
 
 }  // namespace fsdp

@@ -41,15 +41,15 @@ struct SummonOptions {
 struct HookCounters {
   int64_t pre_backward_registrations = 0;   ///< hooks hung on outputs
   int64_t post_backward_registrations = 0;  ///< forwards whose parameters lead to the unit's gradient
-  int64_t unsharded_views_as_tensors = 0;  ///< parameters shown whole, as parts of the autograd graph
-  int64_t unsharded_views_as_params = 0;   ///< parameters shown whole, as leaves
+  int64_t unsharded_views_as_tensors = 0;   ///< parameters shown whole, as parts of the autograd graph
+  int64_t unsharded_views_as_params = 0;    ///< parameters shown whole, as leaves
 };
 
 /// Control over one unit. A cheap handle; it does not own the module.
 class FullyShardedDataParallel {
  public:
-  /// Makes `module` a unit, and those below it that the policy names. Throws InvalidArgument, also for a module
-  /// that is a unit already.
+  /// Makes `module` a unit, and those below it that the policy names. Throws InvalidArgument, also for a
+  /// module that is a unit already.
   explicit FullyShardedDataParallel(const std::shared_ptr<torch::nn::Module>& module,
                                     const FSDPOptions& options = {});
   template <class Contained>

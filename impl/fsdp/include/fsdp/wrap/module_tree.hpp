@@ -27,8 +27,8 @@ std::vector<NamedModule> post_order(const std::shared_ptr<torch::nn::Module>& ro
 /// "a" and "b" give "a.b"; the root's empty name adds nothing.
 std::string qualified(const std::string& prefix, const std::string& name);
 
-/// The modules and everything below them. Throws InvalidArgument when `is_wrapped` says so of one of the modules
-/// given; wrapped ones further below are left out.
+/// The modules and everything below them. Throws InvalidArgument when `is_wrapped` says so of one of the
+/// modules given; wrapped ones further below are left out.
 ModuleSet ignored_modules_of(const std::vector<std::shared_ptr<torch::nn::Module>>& ignored,
                              const std::function<bool(const torch::nn::Module&)>& is_wrapped);
 

@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "fsdp/wrap/wrap_policy.hpp"
 #include "fsdp/wrap/module_class.hpp"
 #include "fsdp/wrap/wrap_functions.hpp"
+#include "fsdp/wrap/wrap_policy.hpp"
 
 namespace fsdp::flat {
 

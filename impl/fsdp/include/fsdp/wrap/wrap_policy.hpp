@@ -37,8 +37,8 @@ class WrapPolicy {
 
 /// All that `root_options.auto_wrap_policy` (not null) leads to, checked: no module is a unit already, frozen
 /// and trainable parameters do not mix where that is refused, batch norms are units of their own under mixed
-/// precision, with hooks of theirs that cast to full precision and back. Throws InvalidArgument; warns. Called by
-/// the front doors before anything has changed. Implemented in fsdp/wrap/auto_wrap.cpp.
+/// precision, with hooks of theirs that cast to full precision and back. Throws InvalidArgument; warns.
+/// Called by the front doors before anything has changed. Implemented in fsdp/wrap/auto_wrap.cpp.
 std::vector<WrapTarget> auto_wrap_targets(const std::shared_ptr<torch::nn::Module>& root,
                                           const IgnoredStates& ignored, const FSDPOptions& root_options);
 
