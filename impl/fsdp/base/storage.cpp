@@ -62,18 +62,19 @@ class KeptMemory final : public c10::Allocator {
 
   c10::DataPtr take(size_t nbytes) {
     const std::lock_guard lock(mutex_);
-    used_ += nbytes;
-    most_used_ = std::max(most_used_, used_);
     const auto same = std::find_if(kept_.rbegin(), kept_.rend(),
                                    [nbytes](const Block& block) { return block.nbytes == nbytes; });
     if (same != kept_.rend()) {
       auto memory = std::move(same->memory);
       kept_bytes_ -= nbytes;
       kept_.erase(std::next(same).base());
+      note_use(nbytes);
       return memory;
     }
-    drop_excess();
-    return c10::GetCPUAllocator()->allocate(nbytes);
+    drop_excess_for(nbytes);
+    auto memory = c10::GetCPUAllocator()->allocate(nbytes);  // may throw: counted once it is there
+    note_use(nbytes);
+    return memory;
   }
 
   static void give_back(void* context) {
@@ -83,11 +84,17 @@ class KeptMemory final : public c10::Allocator {
     self.used_ -= block->nbytes;
     self.kept_bytes_ += block->nbytes;
     self.kept_.push_back(std::move(*block));
-    self.drop_excess();
+    self.drop_excess_for(0);
   }
 
-  void drop_excess() {
-    while (used_ + kept_bytes_ > most_used_) {
+  void note_use(size_t nbytes) {
+    used_ += nbytes;
+    most_used_ = std::max(most_used_, used_);
+  }
+
+  /// So that with `nbytes` more in use there is no more memory than was once used at the same time.
+  void drop_excess_for(size_t nbytes) {
+    while (!kept_.empty() && used_ + nbytes + kept_bytes_ > std::max(most_used_, used_ + nbytes)) {
       kept_bytes_ -= kept_.front().nbytes;
       kept_.pop_front();
     }

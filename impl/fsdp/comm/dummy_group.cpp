@@ -7,7 +7,7 @@
 namespace fsdp {
 namespace {
 
-class DummyGroup : public Communicator {
+class DummyGroup : public Communicator, public std::enable_shared_from_this<DummyGroup> {
  public:
   DummyGroup(int64_t rank, int64_t size) : rank_(rank), ranks_(static_cast<size_t>(size)) {
     std::iota(ranks_.begin(), ranks_.end(), int64_t{0});
@@ -21,7 +21,10 @@ class DummyGroup : public Communicator {
   }
   WorkPtr all_reduce(at::Tensor, Reduction, const CallSite&) override { refuse("all-reduce"); }
   WorkPtr broadcast(at::Tensor, int64_t, const CallSite&) override { refuse("broadcast"); }
-  std::shared_ptr<Communicator> subgroup(const std::vector<int64_t>&) override { refuse("make subgroups"); }
+  std::shared_ptr<Communicator> subgroup(const std::vector<int64_t>& ranks) override {
+    if (ranks == ranks_) return shared_from_this();
+    refuse("make subgroups");
+  }
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {

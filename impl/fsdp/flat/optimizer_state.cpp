@@ -4,6 +4,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -37,27 +39,31 @@ struct Kind {
 using Kinds =
     std::map<std::pair<size_t, std::string>, Kind>;  // by index of the parameter and name of the value
 
+// Names may hold anything, and scalars any bits: lengths go first, and numbers of floating point as their
+// bits.
 std::string written(const Kinds& kinds) {
   std::ostringstream text;
-  text.precision(17);
   for (const auto& [key, kind] : kinds) {
-    text << key.first << ' ' << key.second << ' ' << static_cast<int>(kind.dtype) << ' '
-         << kind.scalar.has_value() << ' ' << kind.scalar.value_or(0) << ' ' << kind.scalar_dims << '\n';
+    text << key.first << ' ' << static_cast<int>(kind.dtype) << ' ' << kind.scalar.has_value() << ' '
+         << std::bit_cast<uint64_t>(kind.scalar.value_or(0)) << ' ' << kind.scalar_dims << ' '
+         << key.second.size() << ':' << key.second;
   }
   return text.str();
 }
 
 void read_into(Kinds& kinds, const std::string& text) {
-  std::istringstream lines(text);
-  size_t index;
-  std::string name;
+  std::istringstream from(text);
+  size_t index, name_length;
   int dtype;
   bool is_scalar;
-  double scalar;
+  uint64_t bits;
   int64_t dims;
-  while (lines >> index >> name >> dtype >> is_scalar >> scalar >> dims) {
-    kinds.try_emplace({index, name}, Kind{static_cast<at::ScalarType>(dtype),
-                                          is_scalar ? std::optional(scalar) : std::nullopt, dims});
+  while (from >> index >> dtype >> is_scalar >> bits >> dims >> name_length) {
+    from.ignore();  // the colon
+    std::string name(name_length, '\0');
+    from.read(name.data(), static_cast<std::streamsize>(name_length));
+    const auto scalar = is_scalar ? std::optional(std::bit_cast<double>(bits)) : std::nullopt;
+    kinds.try_emplace({index, std::move(name)}, Kind{static_cast<at::ScalarType>(dtype), scalar, dims});
   }
 }
 

@@ -44,6 +44,7 @@ class FlatParameter {
     bool use_orig_params = false;
     MixedPrecision mixed_precision;
     std::shared_ptr<Communicator> group;
+    std::weak_ptr<void> unit;                 ///< the state that the registry knows the parameters by
     std::weak_ptr<torch::nn::Module> module;  ///< the unit's, which "_flat_param" is registered with
     bool skip_writeback_check = false;
     at::Device compute_device = at::kCPU;  ///< of everything whole; shards may stay in host memory

@@ -167,6 +167,7 @@ void FlatState::activate(const std::vector<MemberPlan>& members) {
     settings.use_orig_params = options_.use_orig_params;
     settings.mixed_precision = mixed_precision_;
     settings.group = ranks_.shard;
+    settings.unit = weak_from_this();
     settings.module = module_;
     settings.skip_writeback_check = skip_writeback_check_;
     // Without offload shards and wholes are in one place: where the parameters are, or are moved to later.

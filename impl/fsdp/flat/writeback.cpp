@@ -6,6 +6,7 @@
 
 #include "base/python_text.hpp"
 #include "base/storage.hpp"
+#include "base/unit_registry.hpp"
 #include "flat/parameter.hpp"
 #include "fsdp/errors.hpp"
 
@@ -76,7 +77,11 @@ void FlatParameter::writeback_parameters() {
     const at::Tensor source = *slot;
     require_length("parameter", source, member.part.length, sharded_strategy());
     alias(local_shard_, member.part.offset, {member.part.length}).copy_(source.detach().reshape(-1));
-    if (changed) member.parameter = source;  // its gradient is not kept
+    if (changed) {
+      member.parameter = source;  // its gradient is not kept
+      UnitRegistry::instance().add(Engine::flat, source, settings_.unit,
+                                   static_cast<size_t>(&member - members_.data()));
+    }
     member.parameter.set_data(member.sharded_data);
   }
   for (const auto& member : members_) {

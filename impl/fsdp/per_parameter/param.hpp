@@ -56,7 +56,10 @@ class FSDPParam {
 
   void to_unsharded();
   void to_sharded();
-  /// `piece`: this rank's part of full() in the smaller group, of which P shows what is not padding.
+  /// `piece`: this rank's part of full() in the smaller group. P shows the first of its elements, as many
+  /// rows as a cut over that group would give it; where the rows do not divide by the big group's size these
+  /// are not the rows of such a cut, since full() is padded for the big one. So it is in PyTorch 2.11; the
+  /// next gather is right all the same.
   void to_sharded_post_forward(const at::Tensor& piece, int64_t rank, int64_t ranks);
 
   /// The gradient autograd left on U, or the one that waits in the dtype of the reduction.

@@ -133,26 +133,45 @@ void visit_tensors(std::unordered_map<std::string, V>& values, F&& f) {
   for (auto& [key, value] : values) visit_if_possible(value, f);
 }
 
+/// Throws RuntimeError unless a hook that was given `given` tensors returned as many.
+inline void require_as_many(const TensorList& returned, size_t given, const char* moment) {
+  if (returned.size() == given) return;
+  throw RuntimeError("A hook that runs " + std::string(moment) + " forward was given " +
+                     std::to_string(given) + " tensors and returned " + std::to_string(returned.size()) +
+                     ".");
+}
+
 /// Runs `forward(arguments...)` between the slot's hooks; the arguments are changed in place. Also the way to
 /// run another method of a sharded module as if it were its forward.
 template <class Forward, class... Args>
 auto run_hooked(const HookSlot& slot, Forward&& forward, Args&... arguments) {
   TensorList tensors;
   (visit_if_possible(arguments, [&](at::Tensor& tensor) { tensors.push_back(tensor); }), ...);
+  auto given = tensors.size();
   tensors = slot.run_before(std::move(tensors));
+  require_as_many(tensors, given, "before");
   size_t next = 0;
   (visit_if_possible(arguments, [&](at::Tensor& tensor) { tensor = tensors[next++]; }), ...);
   tensors.clear();
 
   auto result = forward(arguments...);
   visit_if_possible(result, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
+  given = tensors.size();
   tensors = slot.run_after(std::move(tensors));
+  require_as_many(tensors, given, "after");
   next = 0;
   visit_if_possible(result, [&](at::Tensor& tensor) { tensor = tensors[next++]; });
   return result;
 }
 
-template <class M, class Signature = decltype(&M::forward)>
+/// In place of a signature: M::forward is overloaded, or a template.
+struct SeveralForwards {};
+template <class M>
+auto forward_signature(int) -> decltype(&M::forward);
+template <class M>
+SeveralForwards forward_signature(...);
+
+template <class M, class Signature = decltype(forward_signature<M>(0))>
 class Hooked;
 
 template <class M, class Owner, class R, class... Args>
@@ -171,6 +190,15 @@ class Hooked<M, R (Owner::*)(Args...)> : public M, public HookSlot {
     }(std::forward<Args>(args)...);
   }
 
+  /// With fewer arguments than it has parameters: the rest are M::forward's defaults.
+  template <class... Given>
+  requires(sizeof...(Given) < sizeof...(Args)) && requires(M& m, Given... given) { m.forward(given...); }
+  R with_defaults(Given... given) {
+    if (!has_forward_hooks()) return M::forward(given...);
+    return run_hooked(
+        *this, [this](Given&... a) -> R { return M::forward(a...); }, given...);
+  }
+
   /// Throws InvalidState once there are hooks: the copy of a sharded module would share its shards.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<at::Device>& device = std::nullopt) const override {
@@ -187,10 +215,51 @@ class Hooked<M, R (Owner::*)(Args...) const> : public Hooked<M, R (Owner::*)(Arg
   using Hooked<M, R (Owner::*)(Args...)>::Hooked;
 };
 
+/// Each overload is hooked. What needs one signature (torch::nn::Sequential, AnyModule) cannot hold it, as it
+/// cannot hold M.
+template <class M>
+class Hooked<M, SeveralForwards> : public M, public HookSlot {
+ public:
+  using M::M;
+  explicit Hooked(const M& unhooked) : M(unhooked) {}
+
+  template <class... Given>
+  auto forward(Given... given) -> decltype(std::declval<M&>().forward(given...)) {
+    if (!has_forward_hooks()) return M::forward(given...);
+    return run_hooked(
+        *this, [this](Given&... a) { return M::forward(a...); }, given...);
+  }
+
+  /// As above.
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<at::Device>& device = std::nullopt) const override {
+    if (has_forward_hooks()) {
+      throw InvalidState("FSDP does not support deepcopy. Please use state dict for serialization.");
+    }
+    return std::make_shared<Hooked>(dynamic_cast<const M&>(*M::clone(device)));
+  }
+};
+
+/// The holder that FSDP_HOOKED_MODULE makes: layer(x) takes default arguments as the plain holder's does.
+template <class M>
+class HookedHolder : public torch::nn::ModuleHolder<Hooked<M>> {
+ public:
+  using torch::nn::ModuleHolder<Hooked<M>>::ModuleHolder;
+
+  template <class... Given>
+  auto operator()(Given&&... given) {
+    if constexpr (requires { this->get()->forward(std::forward<Given>(given)...); }) {
+      return this->get()->forward(std::forward<Given>(given)...);
+    } else {
+      return this->get()->with_defaults(std::forward<Given>(given)...);
+    }
+  }
+};
+
 }  // namespace fsdp
 
-#define FSDP_HOOKED_MODULE(Name, Impl)                               \
-  class Name : public torch::nn::ModuleHolder<fsdp::Hooked<Impl>> {  \
-   public:                                                           \
-    using torch::nn::ModuleHolder<fsdp::Hooked<Impl>>::ModuleHolder; \
+#define FSDP_HOOKED_MODULE(Name, Impl)            \
+  class Name : public fsdp::HookedHolder<Impl> {  \
+   public:                                        \
+    using fsdp::HookedHolder<Impl>::HookedHolder; \
   }
