@@ -3,9 +3,9 @@
 #include <iostream>
 
 #include "harness/cli/commands.hpp"
-#include "harness/cli/must_run.hpp"
-#include "harness/cli/suite.hpp"
 #include "harness/report/ndjson.hpp"
+#include "harness/suite/must_run.hpp"
+#include "harness/suite/suite.hpp"
 
 namespace fsdp_cts::cli {
 namespace {

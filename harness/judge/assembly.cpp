@@ -8,6 +8,7 @@
 
 #include "harness/judge/compare.hpp"
 #include "harness/judge/entries.hpp"
+#include "harness/scenario/resolve/module_state.hpp"
 
 namespace fsdp_cts {
 namespace {

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/case/case.hpp"
+#include "harness/protocol/tensor.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 

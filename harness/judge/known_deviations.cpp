@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "harness/case/edition.hpp"
-#include "harness/case/filter.hpp"
+#include "harness/scenario/edition.hpp"
+#include "harness/scenario/glob.hpp"
 
 namespace fsdp_cts {
 namespace {

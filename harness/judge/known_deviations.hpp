@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/case/case.hpp"
 #include "harness/judge/verdict.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 

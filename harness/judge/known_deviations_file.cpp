@@ -4,9 +4,9 @@
 #include <fstream>
 #include <set>
 
-#include "harness/case/edition.hpp"
 #include "harness/judge/known_deviations.hpp"
 #include "harness/protocol/pattern.hpp"
+#include "harness/scenario/edition.hpp"
 
 namespace fsdp_cts {
 namespace {

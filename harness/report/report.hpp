@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/case/case.hpp"
 #include "harness/judge/verdict.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 

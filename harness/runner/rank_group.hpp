@@ -104,7 +104,7 @@ class RankGroup {
     std::unique_ptr<StackCollector> stacks;
   };
 
-  // Beginning (rank_group.cpp)
+  // Beginning
   void start();
   void start_process(int rank);
   void listen_for_ranks();
@@ -113,7 +113,7 @@ class RankGroup {
   void dispatch();
   std::optional<std::vector<SocketBytes>> sent_so_far() const;
 
-  // Hearing (rank_group_messages.cpp)
+  // Hearing
   void hear(int& who, RankLink* link, const Json& message);
   void greet(int& who, RankLink* link, const Json& hello);
   void hear_in_case(Rank& rank, const Json& message);
@@ -123,7 +123,7 @@ class RankGroup {
   std::filesystem::path case_folder() const;
   std::filesystem::path case_folder(const Rank& rank) const;
 
-  // Ending (rank_group_endings.cpp)
+  // Ending
   void take_output(Rank& rank);
   void process_ended(Rank& rank);
   void stream_closed(Rank& rank, bool inside_frame);

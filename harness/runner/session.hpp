@@ -19,13 +19,13 @@
 #include <string>
 #include <vector>
 
-#include "harness/case/case.hpp"
 #include "harness/runner/data_files.hpp"
 #include "harness/runner/interruption.hpp"
 #include "harness/runner/rank_group.hpp"
 #include "harness/runner/run.hpp"
 #include "harness/runner/scratch.hpp"
 #include "harness/runner/testee.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 

@@ -6,6 +6,7 @@
 
 #include "harness/judge/expectations/kinds.hpp"
 #include "harness/judge/expectations/layout_rules.hpp"
+#include "harness/scenario/resolve/module_state.hpp"
 
 namespace fsdp_cts {
 namespace {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "harness/judge/laws/laws.hpp"
+#include "harness/scenario/resolve/module_state.hpp"
 
 namespace fsdp_cts {
 namespace {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "harness/judge/laws/laws.hpp"
+#include "harness/scenario/resolve/module_state.hpp"
 
 namespace fsdp_cts {
 namespace {
