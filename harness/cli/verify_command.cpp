@@ -30,7 +30,7 @@ std::string notes(const Json& verdicts) {
   return text.empty() ? "" : " (" + text + ")";
 }
 
-// Only what was judged and passed, or deviates as an expectation file announces, reaches a level.
+// Only what was judged and passed, or deviates as announced, reaches a level.
 Level reached(const Report& report, const Options& options, const Suite& suite) {
   const int code = report.footer.at("exit_code").get<int>();
   const Json& verdicts = report.footer.at("verdicts");

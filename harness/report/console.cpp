@@ -107,7 +107,7 @@ void print_left_out(std::ostream& out, const std::vector<Json>& records) {
   if (!unsupported.empty())
     fmt::print(
         out,
-        "  What is unsupported is not as expected. Announce it (--expectations FILE), or choose a level "
+        "  What is unsupported is not as expected. Announce it (--known-deviations FILE), or choose a level "
         "that does not\n  ask for it (--level fully_shard, fsdp, composable, wrap).\n");
 }
 

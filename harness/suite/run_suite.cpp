@@ -101,12 +101,12 @@ std::string level(const RunOptions& options) {
 }
 
 // What is known about the suite's own testees stands beside the scenarios; everybody else brings a file.
-std::string expectations_for(const RunOptions& options, const Suite& suite) {
-  if (!options.expectations.empty()) return options.expectations;
+std::string known_deviations_for(const RunOptions& options, const Suite& suite) {
+  if (!options.known_deviations.empty()) return options.known_deviations;
   const std::string& spec = options.testee.spec;
   const std::string name = spec.starts_with("mutant:") ? "cpp" : spec;
   if (name != "cpp" && name != "pytorch") return "";
-  const auto file = suite.conformance() / "expectations" / (name + ".yaml");
+  const auto file = suite.conformance() / "known_deviations" / (name + ".yaml");
   return std::filesystem::exists(file) ? file.string() : "";
 }
 struct StoppedEarly {};
@@ -119,12 +119,12 @@ class SuiteRun {
         edition_(edition_for(options, suite)),
         suite_(suite),
         machine_(this_machine()),
-        expectations_(expectations_for(options, suite)) {
+        deviations_file_(known_deviations_for(options, suite)) {
     if (options.fresh_data) std::erase_if(selected_, [](const Case& each) { return each.lane != Lane::exact; });
     if (!options.must_run.empty()) must_run_ = MustRun(options.must_run);
     if (!options.level.empty() && !options.fresh_data) must_run_ = named_level(suite, options.level);
-    if (!expectations_.empty()) {
-      deviations_.emplace(expectations_,
+    if (!deviations_file_.empty()) {
+      deviations_.emplace(deviations_file_,
                           std::map<std::string, std::string>{{"testee", options.testee.spec},
                                                              {"backend", options.testee.backend},
                                                              {"device", options.testee.device}},
@@ -316,7 +316,7 @@ class SuiteRun {
                  {"quick", options_.quick},
                  {"level", level(options_)},
                  {"scenarios", scenarios}}},
-               {"expectations", expectations_.empty() ? Json(nullptr) : Json(expectations_)},
+               {"known_deviations", deviations_file_.empty() ? Json(nullptr) : Json(deviations_file_)},
                {"cases", selected_.size()},
                {"order_seed", options_.seed ? Json(*options_.seed) : Json(nullptr)},
                {"started", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started_))}};
@@ -387,7 +387,7 @@ class SuiteRun {
   Edition edition_;
   const Suite& suite_;
   Machine machine_;
-  std::string expectations_;
+  std::string deviations_file_;
   std::optional<MustRun> must_run_;
   std::optional<KnownDeviations> deviations_;
   std::vector<std::unique_ptr<Reporter>> reporters_;

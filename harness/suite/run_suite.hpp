@@ -18,7 +18,7 @@ struct RunOptions {
   std::optional<unsigned> seed;            // shuffles the order of cases
   std::optional<std::int64_t> fresh_data;  // exact lane only, on data drawn from this seed
   std::string report, junit, html;
-  std::string expectations;  // "": those of the suite for its own testees, if there are any
+  std::string known_deviations;  // file; "": those of the suite for its own testees, if there are any
   bool fix = false;
   std::string level;     // a selection with a name, and what must have been judged of it
   std::string must_run;  // a file of the same form, of one's own

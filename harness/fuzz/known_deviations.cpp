@@ -1,6 +1,6 @@
-// An expectation file: a list of known deviations.
+// A file of known deviations.
 #include "harness/fuzz/targets.hpp"
-#include "harness/judge/known_deviations.hpp"
+#include "harness/judge/known_deviation_file.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fsdp_cts;

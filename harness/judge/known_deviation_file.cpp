@@ -1,10 +1,11 @@
+#include "harness/judge/known_deviation_file.hpp"
+
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include <fstream>
 #include <set>
 
-#include "harness/judge/known_deviations.hpp"
 #include "harness/protocol/pattern.hpp"
 #include "harness/scenario/edition.hpp"
 
