@@ -16,7 +16,8 @@ constexpr int deepest = 60;
 // Aliases are copied out, so a small file could describe an endless tree.
 constexpr std::size_t largest = 200'000;
 
-nlohmann::ordered_json typed(const std::string& text) {
+// Notes a whole number that has no exact value here: as a double it would silently become another one.
+nlohmann::ordered_json typed(const std::string& text, const SourcePlace& place, Mistakes& mistakes) {
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return nullptr;
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
@@ -24,8 +25,11 @@ nlohmann::ordered_json typed(const std::string& text) {
   const char* const begin = text.data() + (plus ? 1 : 0);
   const char* const end = text.data() + text.size();
   std::int64_t whole = 0;
-  if (const auto [stop, error] = std::from_chars(begin, end, whole); error == std::errc{} && stop == end)
+  if (const auto [stop, error] = std::from_chars(begin, end, whole); stop == end) {
+    if (error == std::errc::result_out_of_range)
+      mistakes.add(place, "the whole number " + text + " does not fit into 64 bits; write 1.0e20 for a number that need not be exact");
     return whole;
+  }
   double real = 0;
   const auto [stop, error] = std::from_chars(begin, end, real);
   // from_chars takes "inf" and "nan" too; in YAML these are words, and no data file needs them as numbers.
@@ -53,7 +57,7 @@ class Converter {
       tree.kind = DataTree::Kind::map;
       for (const auto& entry : node) add_entry(tree, entry.first, entry.second, depth);
     } else if (node.IsScalar()) {
-      tree.scalar = node.Tag() == "!" ? nlohmann::ordered_json(node.Scalar()) : typed(node.Scalar());
+      tree.scalar = node.Tag() == "!" ? nlohmann::ordered_json(node.Scalar()) : typed(node.Scalar(), tree.place, mistakes_);
     }
     return tree;
   }

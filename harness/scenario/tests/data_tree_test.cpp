@@ -40,6 +40,15 @@ TEST(Yaml, PlainScalarsAreTypedQuotedOnesAreText) {
             R"({"a":"two lines","b":"12\n","c":null})");
 }
 
+TEST(Yaml, WholeNumbersBeyond64BitsAreRefused) {
+  EXPECT_EQ(parse("[9223372036854775807, -9223372036854775808, 1.0e+19]").json().dump(),
+            "[9223372036854775807,-9223372036854775808,1e+19]");
+  EXPECT_THAT(complaint("a: 1\nb: 9223372036854775808\n"),
+              HasSubstr("file.yaml:2: the whole number 9223372036854775808 does not fit into 64 bits"));
+  EXPECT_THAT(complaint("- -9223372036854775809\n"), HasSubstr("file.yaml:1: the whole number"));
+  EXPECT_THAT(complaint("- +18446744073709551616\n"), HasSubstr("file.yaml:1: the whole number"));
+}
+
 TEST(Yaml, EveryValueKnowsItsLine) {
   const DataTree tree = parse("# comment\na: 1\nb:\n  - x\n  -\n    c: 2\nd:\n");
   EXPECT_EQ(tree.find("a")->place.text(), "file.yaml:2");
