@@ -27,7 +27,8 @@ nlohmann::ordered_json typed(const std::string& text, const SourcePlace& place, 
   std::int64_t whole = 0;
   if (const auto [stop, error] = std::from_chars(begin, end, whole); stop == end) {
     if (error == std::errc::result_out_of_range)
-      mistakes.add(place, "the whole number " + text + " does not fit into 64 bits; write 1.0e20 for a number that need not be exact");
+      mistakes.add(place, "the whole number " + text +
+                              " does not fit into 64 bits; write 1.0e20 for a number that need not be exact");
     return whole;
   }
   double real = 0;
@@ -57,7 +58,8 @@ class Converter {
       tree.kind = DataTree::Kind::map;
       for (const auto& entry : node) add_entry(tree, entry.first, entry.second, depth);
     } else if (node.IsScalar()) {
-      tree.scalar = node.Tag() == "!" ? nlohmann::ordered_json(node.Scalar()) : typed(node.Scalar(), tree.place, mistakes_);
+      tree.scalar = node.Tag() == "!" ? nlohmann::ordered_json(node.Scalar())
+                                      : typed(node.Scalar(), tree.place, mistakes_);
     }
     return tree;
   }

@@ -1,12 +1,15 @@
 // The suite as it is committed: it loads, it covers the seeds, and what is published beside it (schemas,
 // levels) says what the loader says. After a change the test writes the new file and names the command that
 // publishes it.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <set>
 
+#include "harness/protocol/schema.hpp"
 #include "harness/scenario/catalogue/coverage.hpp"
 #include "harness/scenario/catalogue/explain.hpp"
 #include "harness/scenario/catalogue/lint.hpp"
@@ -14,6 +17,7 @@
 #include "harness/scenario/catalogue/machine.hpp"
 #include "harness/scenario/data/make_data.hpp"
 #include "harness/scenario/read/schema.hpp"
+#include "harness/scenario/read/yaml_file.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -32,10 +36,63 @@ void expect_published(const std::string& file, const std::string& wanted) {
 }
 
 TEST(Schema, OfScenariosIsPublished) {
-  expect_published("schema/scenario.schema.json", scenario_schema().dump(1) + "\n");
+  expect_published("schema/scenario.schema.json", schema_text(scenario_schema()));
 }
 TEST(Schema, OfModelsIsPublished) {
-  expect_published("schema/model.schema.json", model_schema().dump(1) + "\n");
+  expect_published("schema/model.schema.json", schema_text(model_schema()));
+}
+
+// What the published schema says of a file: "fits", or where it does not.
+std::string judged(const Schema& schema, const DataTree& file) {
+  const auto violation = schema.check(file.json());
+  return violation ? violation->sentence() : "fits";
+}
+
+Schema published_schema(const std::string& file) {
+  std::ifstream stream(conformance / "schema" / file);
+  return Schema(Json::parse(stream));
+}
+
+DataTree read_file(const std::filesystem::path& file) {
+  Mistakes mistakes;
+  DataTree tree = read_yaml(file, file.string(), mistakes);
+  mistakes.throw_if_any();
+  return tree;
+}
+
+TEST(Schema, EveryFileOfTheSuiteFits) {
+  for (const auto& [folder, schema_file] :
+       {std::pair("scenarios", "scenario.schema.json"), std::pair("models", "model.schema.json")}) {
+    const Schema schema = published_schema(schema_file);
+    int files = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(conformance / folder)) {
+      if (entry.path().extension() != ".yaml") continue;
+      ++files;
+      EXPECT_EQ(judged(schema, read_file(entry.path())), "fits") << entry.path();
+    }
+    EXPECT_GT(files, 20) << folder;
+  }
+}
+
+TEST(Schema, ASpoiledFileDoesNotFit) {
+  const Schema schema = published_schema("scenario.schema.json");
+  const DataTree sound = read_file(conformance / "scenarios/f2mp/test_compute_dtype.yaml");
+  ASSERT_EQ(judged(schema, sound), "fits");
+  const auto spoiled = [&](const std::function<void(DataTree&)>& spoil) {
+    DataTree file = sound;
+    spoil(file);
+    return judged(schema, file);
+  };
+  const auto step = [](DataTree& file) -> DataTree& { return file.find("program")->items.front(); };
+  EXPECT_THAT(spoiled([](DataTree& file) { file.erase("why"); }), testing::HasSubstr("no key \"why\""));
+  EXPECT_THAT(spoiled([](DataTree& file) { file.set("lanes", tree_of("exact", {})); }),
+              testing::HasSubstr("found the key \"lanes\""));
+  EXPECT_THAT(spoiled([](DataTree& file) { file.set("lane", tree_of("exakt", {})); }),
+              testing::HasSubstr("at /lane: found \"exakt\""));
+  EXPECT_THAT(spoiled([&](DataTree& file) { step(file).entries.front().key = "biuld"; }),
+              testing::HasSubstr("at /program/0"));
+  EXPECT_THAT(spoiled([&](DataTree& file) { step(file).set("backward", tree_of(nullptr, {})); }),
+              testing::HasSubstr("at /program/0"));
 }
 
 // The suite itself, as it is committed.
