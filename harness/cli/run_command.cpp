@@ -28,7 +28,7 @@ void add_run(CLI::App& app, Shared& shared) {
           ->add_option("--fresh-data", options->fresh_data,
                        "Only the exact lane, on data drawn from this number; the reference alone judges, no "
                        "recording knows them")
-          ->check(CLI::Range(std::int64_t{1}, greatest_fresh_seed));
+          ->check(CLI::Range(std::int64_t{1}, max_fresh_seed));
   command->add_option("--report", options->report, "Write the report as NDJSON");
   command->add_option("--junit", options->junit, "Write JUnit XML");
   command->add_option("--html", options->html, "Write a single-file HTML report");

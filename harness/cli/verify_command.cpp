@@ -65,7 +65,7 @@ void add_verify(CLI::App& app, Shared& shared) {
       "Exit codes: 0 complete and the level is reached, 1 complete and it is not, 77 everything was skipped, "
       "2 "
       "incomplete, altered or no report.\n"
-      "The hash shows that a report is whole and was not altered by accident. It has no key, so whoever "
+      "The hash shows that a report is whole and was not altered by accident. It has no key, so anybody who "
       "edits a "
       "report\ncan compute it again: trust a report as far as who made it, or run the suite (ci/gate).\n"
       "Examples:\n  fsdp-cts verify out/conformance.ndjson\n  fsdp-cts verify mine.ndjson --level "

@@ -1,4 +1,4 @@
-#include "harness/judge/scene.hpp"
+#include "harness/judge/judge_context.hpp"
 
 #include <fmt/format.h>
 
@@ -22,20 +22,21 @@ bool Selection::takes(const Place& place) const {
   return takes_step(place.step) && takes_model(place.model);
 }
 
-std::vector<std::pair<Place, const Json*>> selected_facts(const Scene& scene, const Selection& selection,
+std::vector<std::pair<Place, const Json*>> selected_facts(const JudgeContext& context,
+                                                          const Selection& selection,
                                                           const std::string& what) {
   std::vector<std::pair<Place, const Json*>> result;
-  for (const auto& [place, fact] : scene.testee.facts) {
+  for (const auto& [place, fact] : context.testee.facts) {
     if (place.what == what && selection.takes(place)) result.emplace_back(place, &fact);
   }
   return result;
 }
 
-Finding failure(const Scene& scene, const Place& place, Told told) {
+Finding failure(const JudgeContext& context, const Place& place, Failure failed) {
   Finding finding =
-      finding_at(VerdictKind::fail, std::move(told.code), place, scene.program, std::move(told.text));
-  if (!told.actual.is_null()) finding.divergence["actual"] = std::move(told.actual);
-  if (!told.expected.is_null()) finding.divergence["expected"] = std::move(told.expected);
+      finding_at(VerdictKind::fail, std::move(failed.code), place, context.program, std::move(failed.text));
+  if (!failed.actual.is_null()) finding.divergence["actual"] = std::move(failed.actual);
+  if (!failed.expected.is_null()) finding.divergence["expected"] = std::move(failed.expected);
   return finding;
 }
 

@@ -1,4 +1,4 @@
-// Everything an expectation or a law may look at.
+// Everything that an expectation or a law may look at.
 #pragma once
 
 #include "harness/judge/evidence.hpp"
@@ -10,7 +10,7 @@
 
 namespace fsdp_cts {
 
-struct Scene {
+struct JudgeContext {
   const Case& a_case;
   const ProgramMap& program;
   const ShardingPlan& plan;
@@ -38,19 +38,20 @@ class Selection {
 };
 
 // The testee's selected facts of one kind, in program order, ranks together.
-std::vector<std::pair<Place, const Json*>> selected_facts(const Scene& scene, const Selection& selection,
+std::vector<std::pair<Place, const Json*>> selected_facts(const JudgeContext& context,
+                                                          const Selection& selection,
                                                           const std::string& what);
 
-// Fills divergence, summary and place of a failed check in one go.
-struct Told {
+// A check that failed: its code, a sentence, and what was compared.
+struct Failure {
   std::string code;
   std::string text;
   Json actual = nullptr;
   Json expected = nullptr;
 };
-Finding failure(const Scene& scene, const Place& place, Told told);
+Finding failure(const JudgeContext& context, const Place& place, Failure failed);
 
-// A check that found nothing to look at has proved nothing.
+// For a check that found nothing to look at, and so has proved nothing.
 void nothing_observed(Outcome& outcome, const std::string& what);
 
 }  // namespace fsdp_cts

@@ -15,8 +15,8 @@
 
 namespace fsdp_cts {
 
-constexpr int most_cases_per_deviation = 20;
-constexpr std::size_t most_additions = 100;  // by one rewrite: a list of everything announces nothing
+constexpr int max_cases_per_deviation = 20;
+constexpr std::size_t max_additions = 100;  // by one rewrite: a list of everything announces nothing
 
 class KnownDeviations {
  public:
@@ -25,7 +25,7 @@ class KnownDeviations {
   KnownDeviations(const std::filesystem::path& file, std::map<std::string, std::string> context,
                   std::string today);
 
-  // What is learnt when the testee says hello, for `when`.
+  // What only the testee's hello says, for `when`.
   void know(const std::string& key, const std::string& value) { context_[key] = value; }
 
   // What the verdict becomes: xfail where it is as announced, xpass where it passed, itself otherwise. `note`

@@ -72,11 +72,11 @@ Violation visit_value(const Json& schema, const Json& value, const std::string& 
   if (const auto minimum = schema.find("minimum"); minimum != schema.end() && value < *minimum) {
     return found(value, where, "at least " + shown(*minimum));
   }
-  if (const auto most = schema.find("maxLength"); most != schema.end() && value.is_string()) {
+  if (const auto limit = schema.find("maxLength"); limit != schema.end() && value.is_string()) {
     const std::size_t length = characters(value.get_ref<const std::string&>());
-    if (length > most->get<std::size_t>())
+    if (length > limit->get<std::size_t>())
       return SchemaViolation{where, std::to_string(length) + " characters beginning with " + shown(value),
-                             "at most " + shown(*most) + " characters"};
+                             "at most " + shown(*limit) + " characters"};
   }
   return std::nullopt;
 }
@@ -190,11 +190,11 @@ Violation Schema::visit_object(const Json& schema, const Json& value, const std:
 }
 
 Violation Schema::visit_array(const Json& schema, const Json& value, const std::string& where) const {
-  const std::size_t least = schema.value("minItems", std::size_t{0});
-  const std::size_t most = schema.value("maxItems", value.size());
-  if (value.size() < least || value.size() > most) {
+  const std::size_t min_items = schema.value("minItems", std::size_t{0});
+  const std::size_t max_items = schema.value("maxItems", value.size());
+  if (value.size() < min_items || value.size() > max_items) {
     return SchemaViolation{where, std::to_string(value.size()) + " elements",
-                           std::to_string(least) + " to " + std::to_string(most)};
+                           std::to_string(min_items) + " to " + std::to_string(max_items)};
   }
   const auto tuple = schema.find("prefixItems");
   const auto items = schema.find("items");

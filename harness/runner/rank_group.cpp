@@ -36,10 +36,10 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   return result;
 }
 
-constexpr std::size_t most_of_a_message = 500;  // bytes, in a sentence; the report has it in full
+constexpr std::size_t max_message_bytes = 500;  // bytes, in a sentence; the report has it in full
 
-// Something that is wrong with a message although it fits the schema.
-using Offence = MessageError;
+// A message that fits the schema and breaks the protocol all the same.
+using ProtocolViolation = MessageError;
 
 std::string collective_text(const Json& event) {
   std::string text = event["op"].get<std::string>() + " of " + event["in_numel"].dump() + " " +
@@ -62,7 +62,7 @@ std::string seconds(Deadlines::Duration duration) {
 
 }  // namespace
 
-// Beginning
+// Starting
 
 RankGroup::RankGroup(EventLoop& loop, const Guardian& guardian, const Testee& testee, int world,
                      const Limits& limits, GroupHome home)
@@ -170,7 +170,7 @@ void RankGroup::accept(const Listener& listener, int rank) {
   const int fd = listener.accept();
   if (fd < 0) {
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-    // The connection goes on waiting, and the loop would be told of it for ever.
+    // The connection goes on waiting, and the loop would report it again and again.
     const std::string reason = std::strerror(errno);
     loop_.unwatch(listener.fd());
     return fail(ranks_[static_cast<std::size_t>(std::max(rank, 0))], RankEnd::not_started, "no_descriptor",
@@ -185,7 +185,7 @@ void RankGroup::accept(const Listener& listener, int rank) {
   };
   links_.push_back(std::make_unique<RankLink>(
       loop_, fd,
-      RankLink::Events{[this, who, slot](Json&& message) { hear(*who, links_[slot].get(), message); },
+      RankLink::Events{[this, who, slot](Json&& message) { on_message(*who, links_[slot].get(), message); },
                        [this, known](const FrameError& e) {
                          known([&](Rank& each) { fail(each, RankEnd::protocol_error, e.code, e.what()); });
                        },
@@ -247,7 +247,7 @@ void RankGroup::terminate() {
   if (phase_ == Phase::terminating || phase_ == Phase::gone) return;
   phase_ = Phase::terminating;
   phase_began_ = Clock::now();
-  for (const auto& link : links_) link->silence();
+  for (const auto& link : links_) link->deactivate();
   for (Rank& rank : ranks_) {
     if (rank.listener) loop_.unwatch(rank.listener->fd());
     if (rank.process) rank.process->signal_group(SIGTERM);
@@ -326,7 +326,7 @@ void RankGroup::on_time(Clock::time_point now) {
   }
 }
 
-// Hearing: what ranks say. Every message is checked against the schema, then against what may come now.
+// Messages of the ranks. Every message is checked against the schema, then against what may come now.
 
 std::filesystem::path RankGroup::case_folder() const {
   return home_.folder / ("c" + std::to_string(number_));
@@ -336,51 +336,54 @@ std::filesystem::path RankGroup::case_folder(const Rank& rank) const {
   return case_folder() / std::to_string(rank.report.rank);
 }
 
-void RankGroup::hear(int& who, RankLink* link, const Json& message) {
+void RankGroup::on_message(int& who, RankLink* link, const Json& message) {
   try {
     check_testee_message(message);
-    const bool greeting = message["type"] == "hello";
-    const bool stranger = who < 0 || !ranks_[static_cast<std::size_t>(who)].greeted;
-    if (stranger && !greeting) {
-      throw Offence("no_hello",
-                    "the first message has the type " + message["type"].dump() + "; it must be hello");
+    const bool is_hello = message["type"] == "hello";
+    const bool is_new = who < 0 || !ranks_[static_cast<std::size_t>(who)].greeted;
+    if (is_new && !is_hello) {
+      throw ProtocolViolation(
+          "no_hello", "the first message has the type " + message["type"].dump() + "; it must be hello");
     }
-    if (!stranger && greeting) throw Offence("out_of_turn", "hello was said a second time");
-    if (stranger) {
-      greet(who, link, message);
+    if (!is_new && is_hello) throw ProtocolViolation("out_of_turn", "hello was said a second time");
+    if (is_new) {
+      on_hello(who, link, message);
     } else {
-      hear_in_case(ranks_[static_cast<std::size_t>(who)], message);
+      on_case_message(ranks_[static_cast<std::size_t>(who)], message);
     }
   } catch (const NoDescriptor& e) {
     fail(ranks_[static_cast<std::size_t>(who)], RankEnd::not_started, "no_descriptor", e.what());
   } catch (const MessageError& e) {
     if (who < 0) {
       refusals_ += std::string("; a connection was refused: ") + e.what();
-      link->silence();
+      link->deactivate();
     } else {
       fail(ranks_[static_cast<std::size_t>(who)], RankEnd::protocol_error, e.code, e.what());
     }
   }
 }
 
-void RankGroup::greet(int& who, RankLink* link, const Json& hello) {
+void RankGroup::on_hello(int& who, RankLink* link, const Json& hello) {
   if (hello["token"] != home_.token) {
-    throw Offence("wrong_token",
-                  "hello carries another token than FSDP_CTS_TOKEN: is this a rank of another run?");
+    throw ProtocolViolation(
+        "wrong_token", "hello carries another token than FSDP_CTS_TOKEN: is this a rank of another run?");
   }
   const auto number = hello["rank"].get<std::size_t>();
   if (number >= ranks_.size() || (who >= 0 && number != static_cast<std::size_t>(who))) {
-    throw Offence("wrong_rank",
-                  "hello says rank " + std::to_string(number) + "; expected was " +
-                      (who >= 0 ? std::to_string(who) : "one below " + std::to_string(ranks_.size())));
+    throw ProtocolViolation(
+        "wrong_rank", "hello says rank " + std::to_string(number) + "; expected was " +
+                          (who >= 0 ? std::to_string(who) : "one below " + std::to_string(ranks_.size())));
   }
   Rank& rank = ranks_[number];
-  if (rank.greeted) throw Offence("wrong_rank", "rank " + std::to_string(number) + " is here already");
+  if (rank.greeted)
+    throw ProtocolViolation("wrong_rank", "rank " + std::to_string(number) + " is here already");
   // Shards that lie in one address space prove nothing about sharding.
   for (std::size_t other = 0; other < ranks_.size(); ++other) {
     if (rank.speaker != 0 && other != number && ranks_[other].greeted && ranks_[other].speaker == rank.speaker) {
-      throw Offence("one_process", "process " + std::to_string(rank.speaker) + " speaks for rank " + std::to_string(other) +
-                                       " and for rank " + std::to_string(number) + "; every rank is a process of its own");
+      throw ProtocolViolation("one_process", "process " + std::to_string(rank.speaker) + " speaks for rank " +
+                                                 std::to_string(other) + " and for rank " +
+                                                 std::to_string(number) +
+                                                 "; every rank is a process of its own");
     }
   }
   who = static_cast<int>(number);
@@ -391,18 +394,20 @@ void RankGroup::greet(int& who, RankLink* link, const Json& hello) {
   if (hello_from_all_ && phase_ == Phase::starting) dispatch();
 }
 
-void RankGroup::hear_in_case(Rank& rank, const Json& message) {
+void RankGroup::on_case_message(Rank& rank, const Json& message) {
   const std::string type = message["type"];
   const auto number = message["case"].get<long>();
   if (!hello_from_all_ || phase_ == Phase::idle || phase_ == Phase::closing) {
-    throw Offence("out_of_turn", "a message of type \"" + type + "\" came while no case was given");
+    throw ProtocolViolation("out_of_turn", "a message of type \"" + type + "\" came while no case was given");
   }
   if (number != number_) {
-    throw Offence("wrong_case", "a message of type \"" + type + "\" is about case " + std::to_string(number) +
-                                    "; the current one is " + std::to_string(number_));
+    throw ProtocolViolation("wrong_case", "a message of type \"" + type + "\" is about case " +
+                                              std::to_string(number) + "; the current one is " +
+                                              std::to_string(number_));
   }
   if (rank.settled)
-    throw Offence("out_of_turn", "a message of type \"" + type + "\" came after the end of the case");
+    throw ProtocolViolation("out_of_turn",
+                            "a message of type \"" + type + "\" came after the end of the case");
   rank.last_sign = Clock::now();
   if (type == "progress") {
     progress(rank, message);
@@ -417,7 +422,7 @@ void RankGroup::hear_in_case(Rank& rank, const Json& message) {
     rank.report.error = error;
     fail(rank, RankEnd::error, "exception",
          "raised " + error["type"].get<std::string>() + " (" +
-             printable(shortened(error["message"].get_ref<const std::string&>(), most_of_a_message)) + ")");
+             printable(shortened(error["message"].get_ref<const std::string&>(), max_message_bytes)) + ")");
   }
   check_agreement();
   conclude_if_settled();
@@ -427,12 +432,12 @@ void RankGroup::progress(Rank& rank, const Json& message) {
   const int step = message["step"];
   const auto steps = static_cast<int>(assignment_.message["program"].size());
   if (step >= steps) {
-    throw Offence("wrong_step", "progress at step " + std::to_string(step) + "; the program has " +
-                                    std::to_string(steps) + " steps");
+    throw ProtocolViolation("wrong_step", "progress at step " + std::to_string(step) + "; the program has " +
+                                              std::to_string(steps) + " steps");
   }
   if (step < rank.report.last_step) {
-    throw Offence("out_of_turn", "progress at step " + std::to_string(step) + " after step " +
-                                     std::to_string(rank.report.last_step));
+    throw ProtocolViolation("out_of_turn", "progress at step " + std::to_string(step) + " after step " +
+                                               std::to_string(rank.report.last_step));
   }
   rank.report.last_step = step;
   rank.report.last_verb = message["verb"];
@@ -444,15 +449,15 @@ void RankGroup::observe(Rank& rank, const Json& message) {
   observation.step = message["step"];
   if (!testee_.oracle) {
     if (observation.rank != rank.report.rank) {
-      throw Offence("wrong_rank", "an observation says rank " + std::to_string(observation.rank));
+      throw ProtocolViolation("wrong_rank", "an observation says rank " + std::to_string(observation.rank));
     }
     if (observation.step > rank.report.last_step) {
-      throw Offence("out_of_turn",
-                    "an observation of step " + std::to_string(observation.step) + " before its progress");
+      throw ProtocolViolation("out_of_turn", "an observation of step " + std::to_string(observation.step) +
+                                                 " before its progress");
     }
     if (observation.step <= rank.last_observed) {
-      throw Offence("out_of_turn", "an observation of step " + std::to_string(observation.step) +
-                                       " after one of step " + std::to_string(rank.last_observed));
+      throw ProtocolViolation("out_of_turn", "an observation of step " + std::to_string(observation.step) +
+                                                 " after one of step " + std::to_string(rank.last_observed));
     }
     rank.last_observed = observation.step;
   }
@@ -466,8 +471,8 @@ void RankGroup::observe(Rank& rank, const Json& message) {
   observation.entries = message["entries"];
   for (const std::string& name : tensors_named_by(observation.entries)) {
     if (!observation.tensors.contains(name)) {
-      throw Offence("missing_tensor",
-                    "an observation names the tensor \"" + name + "\", which its file does not hold");
+      throw ProtocolViolation(
+          "missing_tensor", "an observation names the tensor \"" + name + "\", which its file does not hold");
     }
   }
   for (const Json& entry : observation.entries) {
@@ -499,11 +504,11 @@ void RankGroup::check_agreement() {
            std::to_string(acting->report.rank) + " acts it out");
 }
 
-// Ending: how ranks end a case, well or not, and what becomes of the group then.
+// Ending: of a case on each rank, then of the group.
 
 void RankGroup::take_output(Rank& rank) {
   std::array<char, 262144> bytes;
-  // Bounded, so that a rank that shouts does not keep the others from being heard.
+  // Bounded, so that a rank that writes without end does not delay the others.
   for (int turn = 0; turn < 16; ++turn) {
     const ssize_t n = ::read(rank.process->output(), bytes.data(), bytes.size());
     if (n == 0) loop_.unwatch(rank.process->output());
@@ -518,7 +523,7 @@ void RankGroup::process_ended(Rank& rank) {
   take_output(rank);
   const std::optional<int> status = rank.process->reap();
   loop_.unwatch(rank.process->end());
-  if (!status) return;  // somebody traces it and keeps its end back
+  if (!status) return;  // a debugger holds it and reports its end later
   loop_.unwatch(rank.process->output());
   if (phase_ == Phase::terminating) return leave_if_empty();
   if (phase_ == Phase::examining || phase_ == Phase::gone) return;
@@ -564,7 +569,7 @@ void RankGroup::fail(Rank& rank, RankEnd end, std::string code, std::string deta
   begin_failing();
   if (end == RankEnd::protocol_error) {
     detail = "broke the protocol (" + code + "): " + detail;
-    if (rank.link != nullptr) rank.link->silence();
+    if (rank.link != nullptr) rank.link->deactivate();
   }
   settle(rank, end, std::move(code), std::move(detail));
   rank.failed_at = Clock::now();
@@ -584,7 +589,7 @@ void RankGroup::examine(std::string code) {
   expiry_code_ = std::move(code);
   phase_ = Phase::examining;
   phase_began_ = Clock::now();
-  for (const auto& link : links_) link->silence();
+  for (const auto& link : links_) link->deactivate();
   for (Rank& rank : ranks_) {
     if (!rank.process || rank.process->reap()) continue;
     rank.stacks = std::make_unique<StackCollector>(loop_, rank.process->pid(), guardian_,

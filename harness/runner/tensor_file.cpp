@@ -35,7 +35,7 @@ class Descriptor {
 }  // namespace
 
 TensorMap take_tensor_file(const std::filesystem::path& folder, const std::string& name,
-                           std::uintmax_t most) {
+                           std::uintmax_t max_bytes) {
   const auto refuse = [&](const char* code, const std::string& what) {
     throw MessageError(code, "the tensor file \"" + name + "\" " + what);
   };
@@ -63,9 +63,9 @@ TensorMap take_tensor_file(const std::filesystem::path& folder, const std::strin
   if (file < 0) refuse_failure();
   struct stat facts {};
   if (::fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) refuse("not_a_file", "is not a regular file");
-  if (const auto size = static_cast<std::uintmax_t>(facts.st_size); size > most)
-    refuse("oversize_file",
-           "has " + std::to_string(size) + " bytes; the case may still hand over " + std::to_string(most));
+  if (const auto size = static_cast<std::uintmax_t>(facts.st_size); size > max_bytes)
+    refuse("oversize_file", "has " + std::to_string(size) + " bytes; the case may still hand over " +
+                                std::to_string(max_bytes));
   try {
     TensorMap tensors = read_safetensors(file, folder / path);
     ::unlinkat(directory, last.c_str(), 0);

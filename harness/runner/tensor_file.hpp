@@ -21,6 +21,6 @@ class NoDescriptor : public std::runtime_error {
 // the folder down and never through a link, and what was opened is what is looked at, read and removed.
 // Throws MessageError for what the rank did wrong, with the code that PROTOCOL.md lists, and NoDescriptor.
 TensorMap take_tensor_file(const std::filesystem::path& folder, const std::string& name,
-                           std::uintmax_t most);
+                           std::uintmax_t max_bytes);
 
 }  // namespace fsdp_cts

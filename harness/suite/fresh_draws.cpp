@@ -46,7 +46,7 @@ FreshDraws draw_fresh_data(const std::vector<Case*>& cases, std::int64_t seed, c
   std::map<std::string, Question> open;
   for (Case* each : cases) open[key_of(*each, seed)].askers.push_back(each);
   Session session(options);
-  for (int draw = 1; draw <= most_draws && !open.empty(); ++draw) {
+  for (int draw = 1; draw <= max_draws && !open.empty(); ++draw) {
     std::vector<Job> jobs;
     std::map<const Case*, Question*> asked;
     for (auto& [key, question] : open) {

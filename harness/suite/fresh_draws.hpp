@@ -11,7 +11,7 @@
 namespace fsdp_cts {
 
 // How many draws a case gets before it is left out.
-constexpr int most_draws = 128;
+constexpr int max_draws = 128;
 
 struct FreshDraws {
   std::map<std::string, int> draws;          // case id → the draw that was fit, from 1

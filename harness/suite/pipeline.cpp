@@ -16,7 +16,7 @@ bool all_done(const CaseRun& run) {
                                            [](const RankReport& rank) { return rank.end == RankEnd::done; });
 }
 
-// With different cases, before a testee that does not start is given up.
+// With different cases; then the testee counts as one that does not start.
 constexpr int start_attempts = 2;
 
 bool proves_exactness(const Case& a_case, bool record) {
@@ -74,7 +74,7 @@ void Pipeline::ask(Entry& entry, std::vector<Job>& jobs) {
   if (entry.native.empty()) {
     if (!truths_needed(a_case).reference && !exactness && !noise) return;
     entry.order = order_for(a_case);
-    entry.misasked = false;
+    entry.order_changed = false;
     entry.native = ask(a_case, entry.order, "native", jobs);
   }
   if (exactness || noise) entry.others.push_back(ask(a_case, entry.order, "float64", jobs));
@@ -82,13 +82,13 @@ void Pipeline::ask(Entry& entry, std::vector<Job>& jobs) {
   entry.noise_due = true;
   for (const char* precision : {"perturbed:1", "perturbed:2"})
     entry.others.push_back(ask(a_case, entry.order, precision, jobs));
-  // Whoever does not say in which order it adds may add in any.
+  // A testee that does not say in which order it adds may add in any.
   if (a_case.world > 2 && declared_order() == "unspecified")
     entry.others.push_back(ask(a_case, entry.order == "rank" ? "ring" : "rank", "native", jobs));
 }
 
 bool Pipeline::answered(const Entry& entry) const {
-  if (!entry.run || entry.misasked) return false;
+  if (!entry.run || entry.order_changed) return false;
   // A run that ended badly is judged without any truth.
   if (!all_done(*entry.run)) return true;
   const std::vector<std::string> keys = entry.keys();
@@ -107,7 +107,7 @@ void Pipeline::release(Entry& entry) {
   entry.others.clear();
 }
 
-// Where the reference cannot act the case out, there is none and upstream's tolerance stands alone.
+// Where the reference cannot run the case, there is none and upstream's tolerance stands alone.
 std::optional<Noise> Pipeline::noise_of(const Entry& entry) const {
   if (!entry.noise_due) return std::nullopt;
   const OwnedTruth& native = *references_.at(entry.native).truth;
@@ -210,7 +210,7 @@ Session::EndedBadly Pipeline::ended_badly() {
   };
 }
 
-void Pipeline::act_out(const std::vector<Entry*>& entries, const Judged& judged) {
+void Pipeline::run_cases(const std::vector<Entry*>& entries, const Judged& judged) {
   std::vector<Job> jobs;
   std::map<const Case*, Entry*> by_case;
   std::map<std::string, std::vector<Entry*>> waiting;
@@ -235,7 +235,7 @@ void Pipeline::act_out(const std::vector<Entry*>& entries, const Judged& judged)
           entry.run = std::move(run);
           note_start(*entry.run);
           if (hello_.is_null() && entry.run->hello.is_object()) hello_ = entry.run->hello;
-          entry.misasked = !entry.native.empty() && order_for(*entry.a_case) != entry.order;
+          entry.order_changed = !entry.native.empty() && order_for(*entry.a_case) != entry.order;
           if (answered(entry)) conclude(entry, judged);
           return;
         }
@@ -256,11 +256,11 @@ void Pipeline::act_out(const std::vector<Entry*>& entries, const Judged& judged)
   std::vector<Entry*> again;
   for (Entry* entry : entries) {
     if (!entry->run) continue;
-    // Only where the first rank group never said hello: the question is put again in the testee's order.
-    if (entry->misasked) release(*entry);
+    // Only where the first rank group never said hello: the oracle is asked again, in the testee's order.
+    if (entry->order_changed) release(*entry);
     again.push_back(entry);
   }
-  if (!again.empty()) act_out(again, judged);
+  if (!again.empty()) run_cases(again, judged);
 }
 
 void Pipeline::run(const std::vector<const Case*>& cases, const Judged& judged) {
@@ -272,9 +272,9 @@ void Pipeline::run(const std::vector<const Case*>& cases, const Judged& judged) 
     rest.push_back(&entries[i]);
   }
   for (int attempt = 0; attempt < start_attempts && hello_.is_null() && !rest.empty(); ++attempt)
-    greet(rest, judged);
+    run_first_case(rest, judged);
   if (hello_.is_null() && !start_failure_.empty()) return give_up(rest, judged);
-  act_out(rest, judged);
+  run_cases(rest, judged);
 }
 
 void Pipeline::note_start(const CaseRun& run) {
@@ -295,9 +295,9 @@ void Pipeline::give_up(std::vector<Entry*>& entries, const Judged& judged) {
   }
 }
 
-// The order of reductions that the testee declares decides what the oracle is asked. One case alone tells it;
-// where order cannot matter the oracle works beside it already.
-void Pipeline::greet(std::vector<Entry*>& entries, const Judged& judged) {
+// The order of reductions that the testee declares in its hello decides what the oracle is asked, so one case
+// runs first; where the order cannot matter the oracle works beside it already.
+void Pipeline::run_first_case(std::vector<Entry*>& entries, const Judged& judged) {
   auto first = std::min_element(entries.begin(), entries.end(), [](const Entry* a, const Entry* b) {
     return std::pair(a->run.has_value(), a->a_case->world) < std::pair(b->run.has_value(), b->a_case->world);
   });
@@ -316,7 +316,7 @@ void Pipeline::greet(std::vector<Entry*>& entries, const Judged& judged) {
   }
   entries.erase(first);
   keep_answers_ = true;  // others may have the same question
-  act_out({alone}, judged);
+  run_cases({alone}, judged);
   keep_answers_ = false;
 }
 

@@ -44,7 +44,7 @@ class Pipeline {
   // Ends all ranks.
   void close();
 
-  // Hello of the testee's rank 0; null as long as none was heard.
+  // Hello of the testee's rank 0; null before one has come.
   const Json& hello() const { return hello_; }
   // Sentences about ranks that ended badly between cases or after the last one: the testee's are failures,
   // the oracle's not.
@@ -63,7 +63,7 @@ class Pipeline {
     std::string order;                // of reductions, in which the reference was asked
     std::string native;               // key into references_; "" where not needed
     std::vector<std::string> others;  // keys: the same in other roundings
-    bool misasked = false;            // the testee has declared another order since
+    bool order_changed = false;       // the testee has declared another order since
     bool noise_due = false;           // judged once, and the verdict hangs on the noise
 
     std::vector<std::string> keys() const;
@@ -74,8 +74,8 @@ class Pipeline {
   void ask(Entry& entry, std::vector<Job>& jobs);
   std::string ask(const Case& a_case, const std::string& order, const std::string& precision,
                   std::vector<Job>& jobs);
-  void greet(std::vector<Entry*>& entries, const Judged& judged);
-  void act_out(const std::vector<Entry*>& entries, const Judged& judged);
+  void run_first_case(std::vector<Entry*>& entries, const Judged& judged);
+  void run_cases(const std::vector<Entry*>& entries, const Judged& judged);
   void note_start(const CaseRun& run);
   void give_up(std::vector<Entry*>& entries, const Judged& judged);
   bool answered(const Entry& entry) const;

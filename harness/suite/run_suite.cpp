@@ -30,7 +30,7 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr int most_bundles = 50;  // failures beyond this leave a record only
+constexpr int max_bundles = 50;  // failures beyond this leave a record only
 
 std::vector<std::string> all_filters(const RunOptions& options, const Suite& suite) {
   std::vector<std::string> filters = options.filters;
@@ -46,7 +46,7 @@ std::vector<std::string> all_filters(const RunOptions& options, const Suite& sui
   return filters;
 }
 
-// Every option that decides how a case is acted out or judged. A new one goes here.
+// Every option that decides how a case is run or judged. A new one goes here.
 std::vector<std::pair<const char*, std::string*>> decisive_options(RunOptions& options) {
   return {{"--testee", &options.testee.spec},     {"--python", &options.testee.python},
           {"--backend", &options.testee.backend}, {"--device", &options.testee.device},
@@ -150,7 +150,7 @@ class SuiteRun {
     }
     if (options_.fresh_data && !runnable.empty()) draw_data(runnable, left_out);
     if (options_.seed) std::shuffle(runnable.begin(), runnable.end(), std::mt19937(*options_.seed));
-    if (!runnable.empty()) act_out({runnable.begin(), runnable.end()});
+    if (!runnable.empty()) run_cases({runnable.begin(), runnable.end()});
     begin(nullptr);
     for (const auto& [a_case, reason] : left_out) add(*a_case, skipped(*a_case, reason), nullptr);
     return finish();
@@ -179,12 +179,12 @@ class SuiteRun {
       const auto unfit = drawn.unfit.find(each->id);
       if (unfit == drawn.unfit.end()) return false;
       left_out.emplace_back(each, fmt::format("fresh data {}: none of {} draws is fit for the exact lane",
-                                              *options_.fresh_data, most_draws));
+                                              *options_.fresh_data, max_draws));
       return true;
     });
   }
 
-  void act_out(const std::vector<const Case*>& cases) {
+  void run_cases(const std::vector<const Case*>& cases) {
     PipelineOptions options;
     options.testee = testee_from(options_.testee, suite_);
     const bool record = !options_.record.empty();
@@ -338,7 +338,7 @@ class SuiteRun {
           {"seed", *options_.fresh_data}, {"draw", draw->second}, {"data_seed", a_case.data.at("seed")}};
     }
     if (run &&
-        (options_.keep || (needs_attention(record) && !is_unsupported(record) && bundles_ < most_bundles))) {
+        (options_.keep || (needs_attention(record) && !is_unsupported(record) && bundles_ < max_bundles))) {
       record["bundle"] = write_bundle(options_.failures, a_case, *run, record, kept).string();
       ++bundles_;
     }

@@ -7,7 +7,8 @@
 
 namespace fsdp_cts {
 
-// Plain text, wrapped at 110 columns, ends with a newline. Repeated stretches of the program are told once.
+// Plain text, wrapped at 110 columns, ends with a newline. Repeated stretches of the program are described
+// once.
 std::string explain_case(const Case& a_case);
 
 }  // namespace fsdp_cts

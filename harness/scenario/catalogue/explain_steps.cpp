@@ -30,7 +30,7 @@ std::vector<Stretch> stretches_of(const Json& program) {
   return result;
 }
 
-bool told_alike(const Stretch& a, const Stretch& b) {
+bool described_alike(const Stretch& a, const Stretch& b) {
   return a.front()->contains("iteration") && b.front()->contains("iteration") &&
          std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const Json* x, const Json* y) { return same_kind_of_step(*x, *y); });
@@ -99,11 +99,11 @@ std::string shown(const Json& value) {
   return text;
 }
 
-std::string shown_arguments(const Json& arguments, const std::vector<std::string>& told,
+std::string shown_arguments(const Json& arguments, const std::vector<std::string>& mentioned,
                             const Fields* fields) {
   std::string text;
   for (const auto& [key, value] : arguments.items()) {
-    if (std::find(told.begin(), told.end(), key) != told.end()) continue;
+    if (std::find(mentioned.begin(), mentioned.end(), key) != mentioned.end()) continue;
     const Field* field = fields ? find_field(*fields, key) : nullptr;
     if (field && !field->fallback.is_null() && field->fallback == value) continue;
     text += (text.empty() ? "" : ", ") + key + " " + shown(value);
@@ -113,7 +113,7 @@ std::string shown_arguments(const Json& arguments, const std::vector<std::string
 
 std::string filled_in(const std::string& sentence, const Json& arguments, const Fields& fields) {
   std::string text;
-  std::vector<std::string> told;
+  std::vector<std::string> mentioned;
   std::size_t at = 0;
   for (std::size_t open = sentence.find('{'); open != std::string::npos; open = sentence.find('{', at)) {
     const std::size_t close = sentence.find('}', open);
@@ -126,11 +126,11 @@ std::string filled_in(const std::string& sentence, const Json& arguments, const 
     // The sentence brings its own quotes where a name goes.
     if (value == "''" && open > 0 && sentence[open - 1] == '\'') value.clear();
     text += value;
-    told.push_back(key);
+    mentioned.push_back(key);
     at = close + 1;
   }
   text += sentence.substr(at);
-  const std::string rest = arguments.is_object() ? shown_arguments(arguments, told, &fields) : "";
+  const std::string rest = arguments.is_object() ? shown_arguments(arguments, mentioned, &fields) : "";
   return text + (rest.empty() ? "" : ": " + rest);
 }
 
@@ -139,7 +139,7 @@ std::string explain_steps(const Json& program) {
   std::string text;
   for (std::size_t first = 0; first < stretches.size();) {
     std::size_t count = 1;
-    while (first + count < stretches.size() && told_alike(stretches[first], stretches[first + count]))
+    while (first + count < stretches.size() && described_alike(stretches[first], stretches[first + count]))
       ++count;
     const std::string margin = count > 1 ? "    " : "  ";
     if (count > 1) text += "  " + std::to_string(count) + " times:\n";

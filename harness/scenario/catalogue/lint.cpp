@@ -159,7 +159,7 @@ void check_suite(const std::filesystem::path& conformance) {
   const std::map<std::string, Clause> clauses = load_clauses(conformance, mistakes);
   std::map<std::filesystem::path, FileLint> files;
   for (const Case& a_case : load_cases(conformance)) {
-    // Upstream returns early from these: nobody acts them out.
+    // Upstream returns early from these: they are never run.
     if (a_case.skip_reason) continue;
     files.try_emplace(a_case.file, a_case.file).first->second.add(a_case, mistakes);
   }

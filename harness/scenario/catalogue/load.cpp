@@ -76,7 +76,7 @@ struct LoadedFile {
 void load_tree(DataTree tree, const std::filesystem::path& file, const ModelFiles& models, const Wanted& wanted,
                LoadedFile& loaded) {
   if (!tree.is_map()) {
-    // Of a file that is no YAML at all the reader has told already.
+    // Of a file that is no YAML at all the reader has reported that already.
     if (loaded.mistakes.noted() == 0) loaded.mistakes.add(tree.place, "a scenario file must be a map");
     return;
   }

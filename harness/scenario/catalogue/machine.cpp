@@ -32,7 +32,7 @@ int count_gpus() {
 
 Machine this_machine() {
   const int gpus = count_gpus();
-  // NCCL comes with the tensor library of whoever is tested; without a GPU it cannot be used.
+  // NCCL comes with the tensor library of the implementation under test; without a GPU it cannot be used.
   return {gpus, gpus > 0, in_path("c++") || in_path("g++") || in_path("clang++")};
 }
 

@@ -6,7 +6,7 @@
 namespace fsdp_cts {
 
 // What --fresh-data takes: 1 to this, so that every data seed made of it is a whole number far below 2^63.
-constexpr std::int64_t greatest_fresh_seed = 1'000'000'000;
+constexpr std::int64_t max_fresh_seed = 1'000'000'000;
 
 // The case with every formula drawn anew: `data.seed` is seed * 1,000,000 + draw (data-formulas.md), draw
 // from 1. Levels, units, shapes and constants stay. No recording knows these data, so every `equal` is judged

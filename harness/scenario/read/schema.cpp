@@ -337,7 +337,7 @@ Json document(const char* title, const Fields& fields, Json definitions) {
   return Sharing().document(schema);
 }
 
-constexpr std::size_t widest_line = 140;
+constexpr std::size_t max_width = 140;
 
 std::string on_one_line(const Json& value) {
   if (!value.is_structured()) return value.dump();
@@ -351,20 +351,19 @@ std::string on_one_line(const Json& value) {
 // What fits stands on one line, and short keywords share one; the names of properties and definitions do not.
 std::string written(const Json& value, std::size_t indent, std::size_t before, bool named) {
   const std::string line = on_one_line(value);
-  if (!value.is_structured() || before + line.size() <= widest_line) return line;
+  if (!value.is_structured() || before + line.size() <= max_width) return line;
   const std::string margin = "\n" + std::string(indent + 1, ' ');
   std::string text = value.is_object() ? "{" : "[";
-  std::size_t column = widest_line;  // nothing goes behind the bracket
+  std::size_t column = max_width;  // nothing goes behind the bracket
   for (auto each = value.begin(); each != value.end(); ++each) {
     const std::string key = value.is_object() ? each.key() : "";
     const std::string head = value.is_object() ? Json(key).dump() + ": " : "";
     const std::string item =
         head + written(*each, indent + 1, indent + 1 + head.size(), key == "properties" || key == "$defs");
     const bool behind =
-        !named && item.find('\n') == std::string::npos && column + item.size() + 2 < widest_line;
+        !named && item.find('\n') == std::string::npos && column + item.size() + 2 < max_width;
     text += behind ? " " + item : margin + item;
-    column =
-        item.find('\n') != std::string::npos ? widest_line : item.size() + 2 + (behind ? column : indent);
+    column = item.find('\n') != std::string::npos ? max_width : item.size() + 2 + (behind ? column : indent);
     if (std::next(each) != value.end()) text += ",";
   }
   return text + "\n" + std::string(indent, ' ') + (value.is_object() ? "}" : "]");

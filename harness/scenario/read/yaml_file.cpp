@@ -12,9 +12,9 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr int deepest = 60;
+constexpr int max_depth = 60;
 // Aliases are copied out, so a small file could describe an endless tree.
-constexpr std::size_t largest = 200'000;
+constexpr std::size_t max_nodes = 200'000;
 
 // Notes a whole number that has no exact value here: as a double it would silently become another one.
 nlohmann::ordered_json typed(const std::string& text, const SourcePlace& place, Mistakes& mistakes) {
@@ -46,8 +46,8 @@ class Converter {
   DataTree convert(const YAML::Node& node, int depth) {
     DataTree tree;
     tree.place = {file_, node.Mark().line + 1};
-    if (depth > deepest || ++count_ > largest) {
-      if (count_ == largest + 1 || depth > deepest)
+    if (depth > max_depth || ++count_ > max_nodes) {
+      if (count_ == max_nodes + 1 || depth > max_depth)
         mistakes_.add(tree.place, "the data is nested too deeply or too large");
       return tree;
     }

@@ -6,7 +6,7 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr std::size_t most_combinations = 20'000;
+constexpr std::size_t max_combinations = 20'000;
 
 struct AxisValue {
   std::string text;
@@ -156,10 +156,10 @@ std::vector<Binding> expand_axes(const DataTree& scenario, Mistakes& mistakes) {
   const std::vector<int> worlds = read_worlds(scenario, mistakes);
   std::size_t combinations = worlds.size();
   for (const Axis& axis : axes)
-    combinations = std::min(most_combinations + 1, combinations * axis.values.size());
-  if (combinations > most_combinations)
-    mistakes.add(scenario.place, "more than " + std::to_string(most_combinations) + " cases in one scenario");
-  if (combinations == 0 || combinations > most_combinations) return {};
+    combinations = std::min(max_combinations + 1, combinations * axis.values.size());
+  if (combinations > max_combinations)
+    mistakes.add(scenario.place, "more than " + std::to_string(max_combinations) + " cases in one scenario");
+  if (combinations == 0 || combinations > max_combinations) return {};
 
   std::vector<DataTree> quick(1);  // one entry that binds nothing
   if (const DataTree* listed = scenario.find("quick"); listed && listed->is_list()) quick = listed->items;

@@ -178,7 +178,7 @@ std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models
     result.clauses = texts_of(tree, "clauses");
     result.quirks = texts_of(tree, "quirks");
     result.source = source_text(tree);
-    // What upstream returns early from is never acted out; its sections need not make sense.
+    // What upstream returns early from is never run; its sections need not make sense.
     Mistakes ignored;
     if (!wanted || wanted(result))
       sections.resolve(result, binding.scope, result.skip_reason ? ignored : mistakes);

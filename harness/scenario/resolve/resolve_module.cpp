@@ -10,8 +10,8 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr int deepest_use = 30;  // a model file that uses itself ends here
-constexpr std::int64_t most_copies = 1000;
+constexpr int max_use_depth = 30;  // a model file that uses itself ends here
+constexpr std::int64_t max_copies = 1000;
 
 Json empty_module() {
   return {{"type", "Identity"}, {"class", "Identity"}};
@@ -27,8 +27,8 @@ class Resolver {
       mistakes_.add(written.place, "a module must be a map with 'type' or 'use', found " + written.shown());
       return empty_module();
     }
-    if (depth > deepest_use) {
-      mistakes_.add(written.place, "modules are nested more than " + std::to_string(deepest_use) +
+    if (depth > max_use_depth) {
+      mistakes_.add(written.place, "modules are nested more than " + std::to_string(max_use_depth) +
                                        " deep; does a model file use itself?");
       return empty_module();
     }
@@ -175,9 +175,9 @@ class Resolver {
     if (value.is_unknown()) return 0;
     if (value.is_scalar() && value.scalar.is_number_integer()) {
       const auto n = value.scalar.get<std::int64_t>();
-      if (n >= 0 && n <= most_copies) return n;
+      if (n >= 0 && n <= max_copies) return n;
     }
-    mistakes_.add(written.place, "repeat must be a whole number from 0 to " + std::to_string(most_copies) +
+    mistakes_.add(written.place, "repeat must be a whole number from 0 to " + std::to_string(max_copies) +
                                      ", found " + value.shown());
     return 0;
   }
