@@ -3,8 +3,8 @@
 #include <iostream>
 
 #include "harness/cli/commands.hpp"
-#include "harness/cli/suite.hpp"
-#include "harness/cli/testees.hpp"
+#include "harness/suite/suite.hpp"
+#include "harness/suite/testees.hpp"
 
 namespace fsdp_cts::cli {
 

@@ -4,11 +4,12 @@
 #include <iostream>
 #include <set>
 
-#include "harness/case/clauses.hpp"
-#include "harness/case/coverage.hpp"
 #include "harness/cli/commands.hpp"
-#include "harness/cli/suite.hpp"
 #include "harness/report/ndjson.hpp"
+#include "harness/scenario/catalogue/coverage.hpp"
+#include "harness/scenario/catalogue/load.hpp"
+#include "harness/scenario/read/clauses.hpp"
+#include "harness/suite/suite.hpp"
 
 namespace fsdp_cts::cli {
 namespace {

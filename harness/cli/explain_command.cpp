@@ -1,9 +1,9 @@
 #include <iostream>
 
-#include "harness/case/explain.hpp"
 #include "harness/cli/commands.hpp"
-#include "harness/cli/suite.hpp"
-#include "harness/cli/testees.hpp"
+#include "harness/scenario/catalogue/explain.hpp"
+#include "harness/suite/suite.hpp"
+#include "harness/suite/testees.hpp"
 
 namespace fsdp_cts::cli {
 

@@ -2,10 +2,10 @@
 
 #include <iostream>
 
-#include "harness/case/lint.hpp"
-#include "harness/case/listing.hpp"
 #include "harness/cli/commands.hpp"
-#include "harness/cli/suite.hpp"
+#include "harness/scenario/catalogue/lint.hpp"
+#include "harness/scenario/catalogue/listing.hpp"
+#include "harness/suite/suite.hpp"
 
 namespace fsdp_cts::cli {
 namespace {

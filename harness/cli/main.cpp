@@ -6,8 +6,9 @@
 #include <cstring>
 
 #include "harness/cli/commands.hpp"
-#include "harness/cli/suite.hpp"
 #include "harness/runner/interruption.hpp"
+#include "harness/scenario/read/mistakes.hpp"
+#include "harness/suite/suite.hpp"
 
 using namespace fsdp_cts;
 
@@ -17,7 +18,7 @@ int main(int argc, char** argv) {
   app.add_option("--root", shared.root,
                  "Folder of fsdp-cts with conformance/ and golden/ (default: FSDP_CTS_ROOT, else where it "
                  "was built from)");
-  app.set_version_flag("--version", "fsdp-cts " + cli::suite_version());
+  app.set_version_flag("--version", "fsdp-cts " + suite_version());
   app.require_subcommand(1);
   app.fallthrough();
   app.footer(
@@ -35,7 +36,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
-  } catch (const cli::UsageError& error) {
+  } catch (const UsageError& error) {
     fmt::print(stderr, "fsdp-cts: {}\n", error.what());
     return 2;
   } catch (const ScenarioError& error) {

@@ -2,10 +2,10 @@
 
 #include <iostream>
 
-#include "harness/case/fresh_data.hpp"
-#include "harness/cli/bundle.hpp"
 #include "harness/cli/commands.hpp"
-#include "harness/cli/run_suite.hpp"
+#include "harness/scenario/data/fresh_data.hpp"
+#include "harness/suite/bundle.hpp"
+#include "harness/suite/run_suite.hpp"
 
 namespace fsdp_cts::cli {
 

@@ -1,12 +1,13 @@
 #include <iostream>
 
-#include "harness/case/explain.hpp"
 #include "harness/cli/commands.hpp"
-#include "harness/cli/suite.hpp"
 #include "harness/report/console.hpp"
 #include "harness/report/html.hpp"
 #include "harness/report/junit.hpp"
 #include "harness/report/ndjson.hpp"
+#include "harness/scenario/catalogue/explain.hpp"
+#include "harness/scenario/catalogue/load.hpp"
+#include "harness/suite/suite.hpp"
 
 namespace fsdp_cts::cli {
 namespace {

@@ -1,6 +1,6 @@
-#include "harness/case/fresh_data.hpp"
 #include "harness/cli/commands.hpp"
-#include "harness/cli/run_suite.hpp"
+#include "harness/scenario/data/fresh_data.hpp"
+#include "harness/suite/run_suite.hpp"
 
 namespace fsdp_cts::cli {
 
@@ -28,21 +28,21 @@ void add_run(CLI::App& app, Shared& shared) {
           ->add_option("--fresh-data", options->fresh_data,
                        "Only the exact lane, on data drawn from this number; the reference alone judges, no "
                        "recording knows them")
-          ->check(CLI::Range(std::int64_t{1}, greatest_fresh_seed));
+          ->check(CLI::Range(std::int64_t{1}, max_fresh_seed));
   command->add_option("--report", options->report, "Write the report as NDJSON");
   command->add_option("--junit", options->junit, "Write JUnit XML");
   command->add_option("--html", options->html, "Write a single-file HTML report");
-  CLI::Option* expectations = command
-                                  ->add_option("--expectations", options->expectations,
+  CLI::Option* deviations = command
+                                  ->add_option("--known-deviations,--expectations", options->known_deviations,
                                                "Known deviations of this implementation, see "
-                                               "docs/expectations.md (default for cpp, mutants and pytorch: "
-                                               "conformance/expectations)")
+                                               "docs/known-deviations.md (default for cpp, mutants and pytorch: "
+                                               "conformance/known_deviations)")
                                   ->check(CLI::ExistingFile);
   command
       ->add_flag("--fix", options->fix,
-                 "Rewrite the expectation file so that it fits: stale entries go, what "
+                 "Rewrite the file of known deviations so that it fits: stale entries go, what "
                  "deviates is added")
-      ->needs(expectations);
+      ->needs(deviations);
   command->add_option("--level", options->level,
                       "Run a level and demand all of it: full, quick, fully_shard, fsdp, composable, wrap, "
                       "f2mp.w2, … (conformance/levels)");

@@ -3,9 +3,9 @@
 #include <iostream>
 
 #include "harness/cli/commands.hpp"
-#include "harness/cli/must_run.hpp"
-#include "harness/cli/suite.hpp"
 #include "harness/report/ndjson.hpp"
+#include "harness/suite/must_run.hpp"
+#include "harness/suite/suite.hpp"
 
 namespace fsdp_cts::cli {
 namespace {
@@ -30,7 +30,7 @@ std::string notes(const Json& verdicts) {
   return text.empty() ? "" : " (" + text + ")";
 }
 
-// Only what was judged and passed, or deviates as an expectation file announces, reaches a level.
+// Only what was judged and passed, or deviates as announced, reaches a level.
 Level reached(const Report& report, const Options& options, const Suite& suite) {
   const int code = report.footer.at("exit_code").get<int>();
   const Json& verdicts = report.footer.at("verdicts");
@@ -65,7 +65,7 @@ void add_verify(CLI::App& app, Shared& shared) {
       "Exit codes: 0 complete and the level is reached, 1 complete and it is not, 77 everything was skipped, "
       "2 "
       "incomplete, altered or no report.\n"
-      "The hash shows that a report is whole and was not altered by accident. It has no key, so whoever "
+      "The hash shows that a report is whole and was not altered by accident. It has no key, so anybody who "
       "edits a "
       "report\ncan compute it again: trust a report as far as who made it, or run the suite (ci/gate).\n"
       "Examples:\n  fsdp-cts verify out/conformance.ndjson\n  fsdp-cts verify mine.ndjson --level "

@@ -1,6 +1,6 @@
 // A scenario file, from its text to its cases. Mistakes are noted, never thrown.
-#include "harness/case/build_cases.hpp"
 #include "harness/fuzz/targets.hpp"
+#include "harness/scenario/catalogue/load.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fsdp_cts;

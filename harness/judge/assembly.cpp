@@ -8,6 +8,7 @@
 
 #include "harness/judge/compare.hpp"
 #include "harness/judge/entries.hpp"
+#include "harness/scenario/resolve/module_state.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -84,7 +85,7 @@ class TesteeAssembly {
     for (auto& [place, shards] : sharded_) {
       // Ranks answer in any order; what is said about them must not depend on it.
       std::sort(shards.begin(), shards.end(), [](const ShardOfRank& a, const ShardOfRank& b) {
-        return a.held.place.rank < b.held.place.rank;
+        return a.described.place.rank < b.described.place.rank;
       });
       assemble(place, shards);
     }
@@ -102,9 +103,9 @@ class TesteeAssembly {
   }
   void duplicate(const Place& place) { report("duplicate_entry", place, "observed twice in one step"); }
 
-  // Against the model's description: name, global shape, and the dtype of parameters that lie still.
+  // Against the model's description: name, global shape, and the dtype of parameters at rest.
   bool fits_model(const ItemRead& item) {
-    const Place& place = item.held.place;
+    const Place& place = item.described.place;
     const bool state = place.what == "optimizer_state";
     const StateShape* known = shapes_.find(place.model, parameter_of(place));
     if (!known) {
@@ -112,41 +113,41 @@ class TesteeAssembly {
       return false;
     }
     // Optimizers keep scalars beside tensors of the parameter's shape (a step count).
-    const bool scalar_state = state && numel_of(item.held.global_shape) == 1;
-    if (item.held.global_shape != known->shape && !scalar_state) {
+    const bool scalar_state = state && numel_of(item.described.global_shape) == 1;
+    if (item.described.global_shape != known->shape && !scalar_state) {
       report("shape", place,
-             fmt::format("global shape {} where the model has {}", shape_text(item.held.global_shape),
+             fmt::format("global shape {} where the model has {}", shape_text(item.described.global_shape),
                          shape_text(known->shape)),
-             item.held.global_shape, known->shape);
+             item.described.global_shape, known->shape);
       return false;
     }
-    const bool lies_still =
+    const bool at_rest =
         place.what == "full_parameters" || (place.what == "parameters" && program_.at(place.step).settled);
-    if (lies_still && !item.held.pieces.empty() && item.held.dtype != known->dtype) {
+    if (at_rest && !item.described.pieces.empty() && item.described.dtype != known->dtype) {
       report("dtype", place,
-             fmt::format("{} while it lies still; the model's parameter is {}", dtype_name(item.held.dtype),
+             fmt::format("{} at rest; the model's parameter is {}", dtype_name(item.described.dtype),
                          dtype_name(known->dtype)),
-             dtype_name(item.held.dtype), dtype_name(known->dtype));
+             dtype_name(item.described.dtype), dtype_name(known->dtype));
       return false;
     }
     return true;
   }
 
   void add_item(const ItemRead& item) {
-    const Place& place = item.held.place;
+    const Place& place = item.described.place;
     if (!items_seen_.insert(place).second) return duplicate(place);
     if (!fits_model(item)) return;
-    evidence.held.push_back(item.held);
-    if (item.held.sharded) {
+    evidence.shards.push_back(item.described);
+    if (item.described.sharded) {
       Place unranked = place;
       unranked.rank.reset();
-      sharded_[unranked].push_back({item.held, copies(item)});
+      sharded_[unranked].push_back({item.described, copies(item)});
       return;
     }
-    Value value{{}, item.held.none, false, item.held.requires_grad};
-    if (!item.held.none) {
-      Whole whole(item.held.dtype, item.held.global_shape);
-      if (!put(whole, place, item.held, copies(item)) ||
+    Value value{{}, item.described.none, false, item.described.requires_grad};
+    if (!item.described.none) {
+      Whole whole(item.described.dtype, item.described.global_shape);
+      if (!put(whole, place, item.described, copies(item)) ||
           !complete(whole, place, fmt::format("rank {}, which says it is not sharded", *place.rank)))
         return;
       value.tensor = std::move(whole.tensor);
@@ -155,7 +156,7 @@ class TesteeAssembly {
   }
 
   struct ShardOfRank {
-    Held held;
+    RankShard described;
     std::vector<HostTensor> tensors;
   };
   static std::vector<HostTensor> copies(const ItemRead& item) {
@@ -177,14 +178,14 @@ class TesteeAssembly {
     std::vector<int> owner;
   };
 
-  bool put(Whole& whole, const Place& place, const Held& held, const std::vector<HostTensor>& tensors) {
+  bool put(Whole& whole, const Place& place, const RankShard& shard, const std::vector<HostTensor>& tensors) {
     const std::size_t size = dtype_size(whole.tensor.dtype);
     const auto count = static_cast<std::int64_t>(whole.owner.size());
-    const int rank = *held.place.rank;
-    for (std::size_t i = 0; i < held.pieces.size(); ++i) {
-      const Piece& piece = held.pieces[i];
+    const int rank = *shard.place.rank;
+    for (std::size_t i = 0; i < shard.pieces.size(); ++i) {
+      const Piece& piece = shard.pieces[i];
       if (piece.offset < 0 || piece.offset > count || piece.length > count - piece.offset) {
-        report("shard_out_of_range", held.place,
+        report("shard_out_of_range", shard.place,
                fmt::format("elements {} to {} of a tensor of {}", piece.offset, piece.offset + piece.length,
                            count));
         return false;
@@ -220,17 +221,17 @@ class TesteeAssembly {
   }
 
   bool agree(const Place& place, const std::vector<ShardOfRank>& shards) {
-    const Held* first = nullptr;
+    const RankShard* first = nullptr;
     for (const ShardOfRank& shard : shards) {
-      if (shard.held.none) continue;
-      if (!first) first = &shard.held;
-      if (shard.held.dtype == first->dtype) continue;
+      if (shard.described.none) continue;
+      if (!first) first = &shard.described;
+      if (shard.described.dtype == first->dtype) continue;
       Place of_rank = place;
-      of_rank.rank = shard.held.place.rank;
+      of_rank.rank = shard.described.place.rank;
       report("rank_disagreement", of_rank,
-             fmt::format("{} on rank {} but {} on rank {}", dtype_name(shard.held.dtype),
-                         *shard.held.place.rank, dtype_name(first->dtype), *first->place.rank),
-             dtype_name(shard.held.dtype), dtype_name(first->dtype));
+             fmt::format("{} on rank {} but {} on rank {}", dtype_name(shard.described.dtype),
+                         *shard.described.place.rank, dtype_name(first->dtype), *first->place.rank),
+             dtype_name(shard.described.dtype), dtype_name(first->dtype));
       return false;
     }
     return true;
@@ -241,12 +242,12 @@ class TesteeAssembly {
   ShardGroups grouping(const Place& place, const std::vector<ShardOfRank>& shards) const {
     ShardGroups by_mesh = plan_.shard_groups(place.model, parameter_of(place));
     if (program_.at(place.step).settled) return by_mesh;
-    std::int64_t held = 0;
-    for (const ShardOfRank& shard : shards) held += shard.held.elements();
-    const std::int64_t count = numel_of(shards.front().held.global_shape);
-    if (held == count * static_cast<std::int64_t>(by_mesh.groups.size())) return by_mesh;
+    std::int64_t elements = 0;
+    for (const ShardOfRank& shard : shards) elements += shard.described.elements();
+    const std::int64_t count = numel_of(shards.front().described.global_shape);
+    if (elements == count * static_cast<std::int64_t>(by_mesh.groups.size())) return by_mesh;
     for (ShardGroups& smaller : plan_.post_forward_groups(place.model)) {
-      if (held == count * static_cast<std::int64_t>(smaller.groups.size())) return smaller;
+      if (elements == count * static_cast<std::int64_t>(smaller.groups.size())) return smaller;
     }
     return by_mesh;
   }
@@ -258,20 +259,20 @@ class TesteeAssembly {
     for (const std::vector<int>& group : groups.groups) {
       std::vector<const ShardOfRank*> members;
       for (const ShardOfRank& shard : shards) {
-        if (std::find(group.begin(), group.end(), *shard.held.place.rank) != group.end())
+        if (std::find(group.begin(), group.end(), *shard.described.place.rank) != group.end())
           members.push_back(&shard);
       }
       // Ranks that did not take part in this step are missed by the law that all ranks answer, not here.
       if (members.empty()) continue;
       Place of_group = place;
       if (!groups.replicas && groups.groups.size() > 1) of_group.rank = group.front();
-      Value value{{}, true, true, members.front()->held.requires_grad};
+      Value value{{}, true, true, members.front()->described.requires_grad};
       auto present = std::find_if(members.begin(), members.end(),
-                                  [](const ShardOfRank* shard) { return !shard->held.none; });
+                                  [](const ShardOfRank* shard) { return !shard->described.none; });
       if (present != members.end()) {
-        Whole whole((*present)->held.dtype, (*present)->held.global_shape);
+        Whole whole((*present)->described.dtype, (*present)->described.global_shape);
         for (const ShardOfRank* shard : members) {
-          if (!put(whole, of_group, shard->held, shard->tensors)) return;
+          if (!put(whole, of_group, shard->described, shard->tensors)) return;
         }
         if (!complete(whole, of_group, fmt::format("ranks {}", fmt::join(group, ", ")))) return;
         value.tensor = std::move(whole.tensor);
@@ -317,18 +318,20 @@ Evidence assemble_oracle(const ProgramMap& program, const CaseRun& run, std::vec
   sink.on_fact = [&](const Place& place, const Json& entry) { evidence.facts[place] = entry; };
   sink.on_finding = [&](Finding finding) { findings.push_back(std::move(finding)); };
   sink.on_item = [&](const ItemRead& item) {
-    Value value{{}, item.held.none, false, item.held.requires_grad};
-    if (!item.held.none) {
-      if (item.held.pieces.size() != 1 || item.held.pieces[0].length != numel_of(item.held.global_shape)) {
-        findings.push_back(finding_at(
-            VerdictKind::setup_error, "reference_incomplete", item.held.place, program,
-            "the reference gave " + describe(item.held.place) + " in parts; it must give whole tensors"));
+    Value value{{}, item.described.none, false, item.described.requires_grad};
+    if (!item.described.none) {
+      if (item.described.pieces.size() != 1 ||
+          item.described.pieces[0].length != numel_of(item.described.global_shape)) {
+        findings.push_back(finding_at(VerdictKind::setup_error, "reference_incomplete", item.described.place,
+                                      program,
+                                      "the reference gave " + describe(item.described.place) +
+                                          " in parts; it must give whole tensors"));
         return;
       }
       value.tensor = *item.tensors[0];
-      value.tensor.shape = item.held.global_shape;
+      value.tensor.shape = item.described.global_shape;
     }
-    evidence.values[item.held.place] = std::move(value);
+    evidence.values[item.described.place] = std::move(value);
   };
   for (const Observation& observation : run.observations)
     read_entries(observation, program, true, VerdictKind::setup_error, sink);

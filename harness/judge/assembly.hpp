@@ -18,7 +18,7 @@ namespace fsdp_cts {
 //   unknown_name       a parameter or buffer the model does not have
 //   shape, dtype       not the model's global shape, or a piece shorter or longer than claimed; not the dtype
 //   the entry
-//                      claims, or a parameter that lies still in another dtype than the model's (clauses
+//                      claims, or a parameter at rest in another dtype than the model's (clauses
 //                      FS-MP-4, FP-MP-1)
 //   shard_missing      elements that no rank holds
 //   shard_overlap      elements that two ranks of a shard group hold

@@ -27,9 +27,10 @@ Collective read_event(const Json& event) {
 
 }  // namespace
 
-std::vector<Trace> traces(const Scene& scene, const Selection& selection, std::vector<Finding>& findings) {
+std::vector<Trace> traces(const JudgeContext& context, const Selection& selection,
+                          std::vector<Finding>& findings) {
   std::vector<Trace> result;
-  for (const auto& [place, fact] : selected_facts(scene, selection, "trace")) {
+  for (const auto& [place, fact] : selected_facts(context, selection, "trace")) {
     Trace trace{place, {}, {}};
     try {
       for (const Json& event : fact->at("events")) {
@@ -37,7 +38,7 @@ std::vector<Trace> traces(const Scene& scene, const Selection& selection, std::v
         if (trace.with_compute.back().op != "compute") trace.events.push_back(trace.with_compute.back());
       }
     } catch (const std::exception& error) {
-      findings.push_back(failure(scene, place,
+      findings.push_back(failure(context, place,
                                  {"malformed_entry", fmt::format("{}: an event cannot be read ({})",
                                                                  describe(place), error.what())}));
     }

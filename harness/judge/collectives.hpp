@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/judge/scene.hpp"
+#include "harness/judge/judge_context.hpp"
 
 namespace fsdp_cts {
 
@@ -26,7 +26,8 @@ struct Trace {
 
 // All `trace` observations the selection takes, in program order, then by rank. Events that cannot be read
 // become a finding `malformed_entry` and are left out.
-std::vector<Trace> traces(const Scene& scene, const Selection& selection, std::vector<Finding>& findings);
+std::vector<Trace> traces(const JudgeContext& context, const Selection& selection,
+                          std::vector<Finding>& findings);
 
 // Bytes one rank sends, by the formulae of a ring: (W-1)/W of the larger side for all_gather and
 // reduce_scatter, twice that for all_reduce; a broadcast sends its input.

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "harness/case/case.hpp"
 #include "harness/protocol/tensor.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 

@@ -26,36 +26,37 @@ const HostTensor& tensor_named(const Observation& observation, const Json& name)
 
 ItemRead read_item(const Observation& observation, const Json& item, const Place& list_place) {
   ItemRead read;
-  read.held.place = list_place;
-  read.held.place.name = item.at("name").get<std::string>();
-  read.held.global_shape = item.at("global_shape").get<std::vector<std::int64_t>>();
-  for (std::int64_t size : read.held.global_shape) {
+  read.described.place = list_place;
+  read.described.place.name = item.at("name").get<std::string>();
+  read.described.global_shape = item.at("global_shape").get<std::vector<std::int64_t>>();
+  for (std::int64_t size : read.described.global_shape) {
     if (size < 0)
       throw EntryFault("shape",
-                       fmt::format("{} has a negative size in its global_shape", read.held.place.name));
+                       fmt::format("{} has a negative size in its global_shape", read.described.place.name));
   }
-  read.held.none = item.value("none", false);
-  read.held.sharded = item.value("sharded", false);
+  read.described.none = item.value("none", false);
+  read.described.sharded = item.value("sharded", false);
   if (auto it = item.find("requires_grad"); it != item.end() && it->is_boolean())
-    read.held.requires_grad = it->get<bool>();
-  if (read.held.none && !item.contains("dtype")) return read;
-  read.held.dtype = dtype_from_name(item.at("dtype").get<std::string>());
+    read.described.requires_grad = it->get<bool>();
+  if (read.described.none && !item.contains("dtype")) return read;
+  read.described.dtype = dtype_from_name(item.at("dtype").get<std::string>());
   if (!item.contains("pieces")) return read;
   for (const Json& piece : item["pieces"]) {
     const HostTensor& tensor = tensor_named(observation, piece.at("tensor"));
     const Piece extent{piece.at("offset").get<std::int64_t>(), piece.at("length").get<std::int64_t>()};
     const std::int64_t padding = piece.value("padding", std::int64_t{0});
-    if (tensor.dtype != read.held.dtype) {
-      throw EntryFault("dtype", fmt::format("{} is said to be {} but its tensor is {}", read.held.place.name,
-                                            dtype_name(read.held.dtype), dtype_name(tensor.dtype)));
+    if (tensor.dtype != read.described.dtype) {
+      throw EntryFault("dtype",
+                       fmt::format("{} is said to be {} but its tensor is {}", read.described.place.name,
+                                   dtype_name(read.described.dtype), dtype_name(tensor.dtype)));
     }
     if (extent.length < 0 || padding < 0 || tensor.numel() != extent.length + padding) {
       throw EntryFault(
           "shape",
           fmt::format("a piece of {} is said to have {} elements and {} of padding but its tensor has {}",
-                      read.held.place.name, extent.length, padding, tensor.numel()));
+                      read.described.place.name, extent.length, padding, tensor.numel()));
     }
-    read.held.pieces.push_back(extent);
+    read.described.pieces.push_back(extent);
     read.tensors.push_back(&tensor);
   }
   return read;

@@ -12,7 +12,7 @@ namespace fsdp_cts {
 
 // One item of a tensor list as it came, with the bytes of its pieces.
 struct ItemRead {
-  Held held;
+  RankShard described;
   std::vector<const HostTensor*> tensors;  // one per piece; may be longer than the piece by its padding
 };
 

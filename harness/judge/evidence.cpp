@@ -13,7 +13,7 @@ std::string describe(const Place& place) {
   return text;
 }
 
-std::int64_t Held::elements() const {
+std::int64_t RankShard::elements() const {
   std::int64_t sum = 0;
   for (const Piece& piece : pieces) sum += piece.length;
   return sum;
@@ -47,12 +47,12 @@ const Json* counterpart_fact(const Evidence& evidence, const Place& place) {
 
 std::optional<int> holder(const Evidence& evidence, const Place& place, std::int64_t index) {
   if (place.rank) return place.rank;
-  for (const Held& held : evidence.held) {
-    Place unranked = held.place;
+  for (const RankShard& shard : evidence.shards) {
+    Place unranked = shard.place;
     unranked.rank.reset();
     if (unranked != place) continue;
-    for (const Piece& piece : held.pieces) {
-      if (index >= piece.offset && index < piece.offset + piece.length) return held.place.rank;
+    for (const Piece& piece : shard.pieces) {
+      if (index >= piece.offset && index < piece.offset + piece.length) return shard.place.rank;
     }
   }
   return std::nullopt;

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/case/case.hpp"
+#include "harness/protocol/tensor.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 
@@ -37,7 +38,7 @@ struct Piece {
 };
 
 // One rank's share of a tensor, as it described it: what layouts, dtypes and counts are judged by.
-struct Held {
+struct RankShard {
   Place place;  // with rank
   DType dtype = DType::float32;
   std::vector<std::int64_t> global_shape;
@@ -51,7 +52,7 @@ struct Held {
 struct Evidence {
   std::map<Place, Value> values;
   std::map<Place, Json> facts;  // the entry as it came; Place::what is its `what`
-  std::vector<Held> held;       // testee and recordings of one only; empty for the oracle
+  std::vector<RankShard> shards;  // testee and recordings of one only; empty for the oracle
 };
 
 // The values a place is to be compared with: the same rank's, else the one for all ranks, else (where `place`

@@ -1,4 +1,4 @@
-// One thing that is not as it should be, and the pile they are collected on while a case is judged.
+// One thing that is not as it should be, and the list of them that is filled while a case is judged.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct Finding {
   std::string code;                                                      // stable, see Verdict::code
   std::string summary;                                                   // a sentence for a person
   nlohmann::ordered_json divergence = nlohmann::ordered_json::object();  // keys as in Verdict::divergence
-  int step = -1;  // place in the program, -1: none; findings are told in program order
+  int step = -1;  // place in the program, -1: none; findings are reported in program order
 };
 
 // What expectations and laws write into.

@@ -34,10 +34,10 @@ std::optional<std::string> equal_where_it_must_differ(const Case& a_case, const 
   const CaseRun run;
   const Truths truths;
   const ShardingPlan plan(a_case);
-  const Scene scene{a_case, program, plan, run, native, truths};
+  const JudgeContext context{a_case, program, plan, run, native, truths};
   Outcome outcome;
   for (const Json& expectation : a_case.expect) {
-    if (expectation.contains("differ")) check_expectation(expectation, scene, outcome);
+    if (expectation.contains("differ")) check_expectation(expectation, context, outcome);
   }
   if (outcome.findings.empty()) return std::nullopt;
   return outcome.findings.front().summary;

@@ -46,7 +46,7 @@ FailedAttempts failed_attempts(const CaseRun& run) {
 }
 
 // Bytes; a testee may have put any text of its own into it.
-constexpr std::size_t most_of_a_summary = 2000;
+constexpr std::size_t max_summary_bytes = 2000;
 
 void conclude(Verdict& verdict, const Outcome& outcome) {
   verdict.counts = outcome.counts;
@@ -61,7 +61,7 @@ void conclude(Verdict& verdict, const Outcome& outcome) {
   const Finding& finding = decisive(outcome.findings);
   verdict.kind = finding.kind;
   verdict.code = finding.code;
-  verdict.summary = shortened(finding.summary, most_of_a_summary);
+  verdict.summary = shortened(finding.summary, max_summary_bytes);
   verdict.divergence = finding.divergence;
 }
 
@@ -96,9 +96,9 @@ void check_minimum(const Case& a_case, Outcome& outcome) {
   }
 }
 
-void check_law(const Law& law, const Scene& scene, Outcome& outcome) {
+void check_law(const Law& law, const JudgeContext& context, Outcome& outcome) {
   const std::size_t before = outcome.findings.size();
-  law.check(scene, outcome);
+  law.check(context, outcome);
   ++outcome.counts.checks;
   for (std::size_t i = before; i < outcome.findings.size(); ++i) {
     Json divergence{{"expectation", std::string("law: ") + law.name}};
@@ -112,13 +112,13 @@ void judge_answers(const Case& a_case, const CaseRun& run, const Truths& truths,
   const ShardingPlan plan(a_case);
   std::vector<Finding> of_assembly;
   const Evidence testee = assemble_testee(a_case, program, plan, run, of_assembly);
-  const Scene scene{a_case, program, plan, run, testee, truths};
-  // Told in this order: that a rank did not answer explains why its shards are missing, and that explains the
-  // rest.
-  check_law(laws().front(), scene, outcome);
+  const JudgeContext context{a_case, program, plan, run, testee, truths};
+  // Failure in this order: that a rank did not answer explains why its shards are missing, and that explains
+  // the rest.
+  check_law(laws().front(), context, outcome);
   std::move(of_assembly.begin(), of_assembly.end(), std::back_inserter(outcome.findings));
-  std::for_each(laws().begin() + 1, laws().end(), [&](const Law& law) { check_law(law, scene, outcome); });
-  for (const Json& expectation : a_case.expect) check_expectation(expectation, scene, outcome);
+  std::for_each(laws().begin() + 1, laws().end(), [&](const Law& law) { check_law(law, context, outcome); });
+  for (const Json& expectation : a_case.expect) check_expectation(expectation, context, outcome);
   check_minimum(a_case, outcome);
 }
 
@@ -160,7 +160,7 @@ OwnedTruth truth_from_oracle(const Case& a_case, const CaseRun& run, const std::
   for (const RankReport& rank : run.ranks) {
     if (rank.end == RankEnd::done) continue;
     if (rank.end == RankEnd::unsupported) {
-      problem("reference_incomplete", "the reference cannot act out this case: " + rank.detail);
+      problem("reference_incomplete", "the reference cannot run this case: " + rank.detail);
     } else {
       problem("reference_failed", fmt::format("the reference itself failed at {} (step {}): {}",
                                               rank.last_verb, rank.last_step, rank.detail));

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "harness/case/edition.hpp"
-#include "harness/case/filter.hpp"
+#include "harness/scenario/edition.hpp"
+#include "harness/scenario/glob.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -108,9 +108,9 @@ std::vector<std::string> KnownDeviations::faults(const std::vector<Case>& suite)
     };
     const int cases = matching(deviation, suite);
     if (cases == 0) fault("is for no case of the suite: stale");
-    if (cases > most_cases_per_deviation)
+    if (cases > max_cases_per_deviation)
       fault(fmt::format("is for {} cases, at most {} are allowed: name what deviates", cases,
-                        most_cases_per_deviation));
+                        max_cases_per_deviation));
     if (expired(deviation)) fault("has expired on " + deviation.expires);
     for (const Seen& seen : seen_[i]) {
       if (seen.verdict.kind == VerdictKind::pass || as_announced(deviation, seen.verdict) ||
@@ -130,7 +130,7 @@ std::vector<KnownDeviation> KnownDeviations::fixed(const std::vector<Case>& suit
     const KnownDeviation& entry = entries_[i];
     const int cases = matching(entry, suite);
     if (cases == 0) continue;
-    // A setup_error is the suite's own and cannot be announced: nothing was learnt about the entry.
+    // A setup_error is the suite's own and cannot be announced: nothing is known about the entry.
     const bool unjudged = std::any_of(seen_[i].begin(), seen_[i].end(), [](const Seen& seen) {
       return seen.verdict.kind == VerdictKind::setup_error;
     });
@@ -145,7 +145,7 @@ std::vector<KnownDeviation> KnownDeviations::fixed(const std::vector<Case>& suit
     const bool all_announced = std::all_of(deviating.begin(), deviating.end(), [&](const Seen& seen) {
       return as_announced(entry, seen.verdict);
     });
-    if (all_announced && deviating.size() == seen_[i].size() && cases <= most_cases_per_deviation) {
+    if (all_announced && deviating.size() == seen_[i].size() && cases <= max_cases_per_deviation) {
       result.push_back(entry);
       continue;
     }
@@ -177,7 +177,7 @@ std::string KnownDeviations::rewrite(const std::vector<Case>& suite) const {
   std::vector<KnownDeviation> entries = fixed(suite);
   const std::size_t kept = entries.size();
   for (const Seen& seen : unannounced_) {
-    if (entries.size() - kept == most_additions) break;
+    if (entries.size() - kept == max_additions) break;
     entries.push_back(announced(seen));
   }
   const std::size_t added = entries.size() - kept;

@@ -1,36 +1,22 @@
-// A vendor's list of known deviations (`run --expectations`): what is known to go wrong, why, and until when
+// A vendor's list of known deviations (`run --known-deviations`): what is known to go wrong, why, and until when
 // that is acceptable. A list that hides anything else fails the run.
 //
-// The form of the file stands in docs/expectations.md.
+// The form of the file stands in docs/known-deviations.md.
 #pragma once
 
 #include <filesystem>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "harness/case/case.hpp"
+#include "harness/judge/known_deviation_file.hpp"
 #include "harness/judge/verdict.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 
-// "file:line: what was found; what is allowed".
-class DeviationFileError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-struct KnownDeviation {
-  std::string id;
-  VerdictKind verdict = VerdictKind::fail;
-  std::map<std::string, std::string> locus, when;
-  std::string reason, url, expires;
-  int line = 0;
-};
-
-constexpr int most_cases_per_deviation = 20;
-constexpr std::size_t most_additions = 100;  // by one rewrite: a list of everything announces nothing
+constexpr int max_cases_per_deviation = 20;
+constexpr std::size_t max_additions = 100;  // by one rewrite: a list of everything announces nothing
 
 class KnownDeviations {
  public:
@@ -39,7 +25,7 @@ class KnownDeviations {
   KnownDeviations(const std::filesystem::path& file, std::map<std::string, std::string> context,
                   std::string today);
 
-  // What is learnt when the testee says hello, for `when`.
+  // What only the testee's hello says, for `when`.
   void know(const std::string& key, const std::string& value) { context_[key] = value; }
 
   // What the verdict becomes: xfail where it is as announced, xpass where it passed, itself otherwise. `note`
@@ -73,10 +59,5 @@ class KnownDeviations {
   std::vector<std::vector<Seen>> seen_;  // per entry
   std::vector<Seen> unannounced_;        // that could be
 };
-
-// Reading and writing the file (known_deviations_file.cpp).
-std::vector<KnownDeviation> read_deviations(const std::filesystem::path& file);
-std::vector<KnownDeviation> parse_deviations(const std::string& yaml, const std::string& name_for_errors);
-void write_deviations(const std::filesystem::path& file, const std::vector<KnownDeviation>& deviations);
 
 }  // namespace fsdp_cts

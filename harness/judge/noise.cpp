@@ -81,14 +81,14 @@ double Noise::at(const Place& place) const {
     auto shared = scales_.find(for_all);
     return shared == scales_.end() ? 0 : counted(shared->second);
   }
-  double most = 0;
+  double result = 0;
   for (auto it = scales_.upper_bound(for_all); it != scales_.end(); ++it) {
     Place other = it->first;
     other.rank.reset();
     if (other != for_all) break;
-    most = std::max(most, counted(it->second));
+    result = std::max(result, counted(it->second));
   }
-  return most;
+  return result;
 }
 
 std::optional<Finding> first_noisy(const Case& a_case, const Noise& noise) {

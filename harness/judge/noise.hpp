@@ -40,8 +40,8 @@ class Noise {
   std::map<Place, Scale> scales_;
 };
 
-// Noise that is no small part of the signal cannot be told from a fault: the first value with more than
-// noisy_share that an `equal` of the case compares within a tolerance (code `noisy`, setup_error), or
+// Noise that is no small part of the signal cannot be distinguished from a fault: the first value with more
+// than noisy_share that an `equal` of the case compares within a tolerance (code `noisy`, setup_error), or
 // nothing. Cases in 16-bit dtypes are never refused: where they round is prescribed, so implementations that
 // differ in kernels alone mostly agree in every bit, whatever a float64 run says.
 std::optional<Finding> first_noisy(const Case& a_case, const Noise& noise);

@@ -47,7 +47,7 @@ Meaning meaning(const RankReport& rank) {
   return {VerdictKind::setup_error, "unknown_end"};
 }
 
-// A testee may say at the rendezvous that its own instruments see nothing: nothing would be learnt about the
+// A testee may say at the rendezvous that its own instruments see nothing: nothing would be known about the
 // implementation, so nothing is said about it (PROTOCOL.md §3).
 bool is_blind(const RankReport& rank) {
   return rank.end == RankEnd::error && rank.last_step < 0 && rank.error.is_object() &&

@@ -1,9 +1,9 @@
 // How ranks ended a case, before a single number is looked at.
 #pragma once
 
-#include "harness/case/case.hpp"
 #include "harness/judge/finding.hpp"
 #include "harness/runner/run.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 

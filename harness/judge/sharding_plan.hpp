@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/case/case.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 

@@ -12,7 +12,7 @@ namespace {
 using Json = Schema::Json;
 using Violation = std::optional<SchemaViolation>;
 
-const std::set<std::string> annotations = {"$schema", "title", "description", "$defs"};
+const std::set<std::string> annotations = {"$schema", "title", "description", "default"};
 const std::set<std::string> literals = {"type",     "const",    "enum",     "minimum",
                                         "required", "minItems", "maxItems", "maxLength"};
 
@@ -72,11 +72,11 @@ Violation visit_value(const Json& schema, const Json& value, const std::string& 
   if (const auto minimum = schema.find("minimum"); minimum != schema.end() && value < *minimum) {
     return found(value, where, "at least " + shown(*minimum));
   }
-  if (const auto most = schema.find("maxLength"); most != schema.end() && value.is_string()) {
+  if (const auto limit = schema.find("maxLength"); limit != schema.end() && value.is_string()) {
     const std::size_t length = characters(value.get_ref<const std::string&>());
-    if (length > most->get<std::size_t>())
+    if (length > limit->get<std::size_t>())
       return SchemaViolation{where, std::to_string(length) + " characters beginning with " + shown(value),
-                             "at most " + shown(*most) + " characters"};
+                             "at most " + shown(*limit) + " characters"};
   }
   return std::nullopt;
 }
@@ -96,22 +96,14 @@ Schema::Schema(Json document) : document_(std::move(document)) {
 }
 
 void Schema::load(const Json& schema, const std::string& where) {
-  for (const char* alone : {"$ref", "oneOf"}) {
-    if (!schema.contains(alone)) continue;
-    for (const auto& [keyword, body] : schema.items()) {
-      if (keyword != alone && !annotations.contains(keyword))
-        throw std::invalid_argument(where + "/" + keyword + ": not evaluated beside " + alone +
-                                    "; a schema must not rely on it");
-    }
-  }
   for (const auto& [keyword, body] : schema.items()) {
     const std::string here = where + "/" + keyword;
     if (keyword == "$defs" || keyword == "properties") {
       for (const auto& [name, each] : body.items()) load(each, here + "/" + name);
-    } else if (keyword == "oneOf" || keyword == "prefixItems") {
+    } else if (keyword == "oneOf" || keyword == "anyOf" || keyword == "prefixItems") {
       for (const Json& each : body) load(each, here);
     } else if (keyword == "items" || keyword == "additionalProperties") {
-      load(body, here);
+      if (!body.is_boolean()) load(body, here);
     } else if (keyword == "$ref") {
       definition(body.get<std::string>());
     } else if (keyword == "pattern") {
@@ -138,22 +130,33 @@ Violation Schema::check(const Json& value, const std::string& name) const {
   return visit(definition("#/$defs/" + name), value, "");
 }
 
+Violation Schema::check(const Json& value) const {
+  return visit(document_, value, "");
+}
+
 Violation Schema::visit(const Json& schema, const Json& value, const std::string& where) const {
   if (const auto reference = schema.find("$ref"); reference != schema.end()) {
-    return visit(definition(reference->get_ref<const std::string&>()), value, where);
-  }
-  if (const auto alternatives = schema.find("oneOf"); alternatives != schema.end()) {
-    return visit_alternatives(*alternatives, value, where);
+    const Violation violation = visit(definition(reference->get_ref<const std::string&>()), value, where);
+    if (violation || schema.size() == 1) return violation;
   }
   if (Violation violation = visit_value(schema, value, where)) return violation;
-  if (const auto pattern = schema.find("pattern"); pattern != schema.end()) {
+  if (const auto pattern = schema.find("pattern"); pattern != schema.end() && value.is_string()) {
     const auto& text = pattern->get_ref<const std::string&>();
-    if (!patterns_.at(text).matches(value.get_ref<const std::string&>())) {
+    if (!patterns_.at(text).found_in(value.get_ref<const std::string&>())) {
       return found(value, where, "a string like " + text);
     }
   }
-  if (value.is_object()) return visit_object(schema, value, where);
-  if (value.is_array()) return visit_array(schema, value, where);
+  if (value.is_object()) {
+    if (Violation violation = visit_object(schema, value, where)) return violation;
+  } else if (value.is_array()) {
+    if (Violation violation = visit_array(schema, value, where)) return violation;
+  }
+  for (const char* keyword : {"anyOf", "oneOf"}) {
+    const auto alternatives = schema.find(keyword);
+    if (alternatives == schema.end()) continue;
+    if (Violation violation = visit_alternatives(*alternatives, value, where, *keyword == 'o'))
+      return violation;
+  }
   return std::nullopt;
 }
 
@@ -174,18 +177,24 @@ Violation Schema::visit_object(const Json& schema, const Json& value, const std:
     } else if (others != schema.end()) {
       judge = &*others;
     }
-    if (judge == nullptr) continue;
+    if (judge == nullptr || *judge == true) continue;
+    if (*judge == false) {
+      Json known = Json::array();
+      if (properties != schema.end())
+        for (const auto& [name, each] : properties->items()) known.push_back(name);
+      return SchemaViolation{where, "the key " + shown(key), "one of " + joined(known)};
+    }
     if (Violation violation = visit(*judge, member, below(where, key))) return violation;
   }
   return std::nullopt;
 }
 
 Violation Schema::visit_array(const Json& schema, const Json& value, const std::string& where) const {
-  const std::size_t least = schema.value("minItems", std::size_t{0});
-  const std::size_t most = schema.value("maxItems", value.size());
-  if (value.size() < least || value.size() > most) {
+  const std::size_t min_items = schema.value("minItems", std::size_t{0});
+  const std::size_t max_items = schema.value("maxItems", value.size());
+  if (value.size() < min_items || value.size() > max_items) {
     return SchemaViolation{where, std::to_string(value.size()) + " elements",
-                           std::to_string(least) + " to " + std::to_string(most)};
+                           std::to_string(min_items) + " to " + std::to_string(max_items)};
   }
   const auto tuple = schema.find("prefixItems");
   const auto items = schema.find("items");
@@ -202,19 +211,24 @@ Violation Schema::visit_array(const Json& schema, const Json& value, const std::
   return std::nullopt;
 }
 
-Violation Schema::visit_alternatives(const Json& alternatives, const Json& value,
-                                     const std::string& where) const {
+Violation Schema::visit_alternatives(const Json& alternatives, const Json& value, const std::string& where,
+                                     bool just_one) const {
   Violation furthest;
+  int fitting = 0;
   for (const Json& alternative : alternatives) {
     const Violation violation = visit(alternative, value, where);
-    if (!violation) return std::nullopt;
+    if (!violation) {
+      if (!just_one) return std::nullopt;
+      if (++fitting > 1) return found(value, where, "what fits one of the alternatives; it fits several");
+      continue;
+    }
     if (!furthest || depth(*violation) > depth(*furthest)) {
       furthest = violation;
     } else if (violation->where == furthest->where) {
       furthest->expected += " or " + violation->expected;  // the message lists all that would have done
     }
   }
-  return furthest;
+  return fitting > 0 ? std::nullopt : furthest;
 }
 
 }  // namespace fsdp_cts

@@ -1,7 +1,8 @@
 // Checks a JSON value against a JSON Schema (draft 2020-12), as far as our own schema files use it: $ref into
-// $defs, oneOf, type, const, enum, minimum, maxLength, pattern, required, properties, additionalProperties (a
-// schema), items, prefixItems, minItems, maxItems. A schema with any other keyword, or with one beside a $ref
-// or oneOf, which are evaluated alone, is refused when it is loaded: nothing may look checked that is not.
+// $defs, anyOf, oneOf, type, const, enum, minimum, maxLength, pattern (by RE2), required, properties,
+// additionalProperties, items, prefixItems, minItems, maxItems. A schema with any other keyword is refused
+// when it is loaded: nothing may look checked that is not. Why no library does this:
+// docs/notes-schema-engine.md.
 #pragma once
 
 #include <map>
@@ -28,9 +29,10 @@ class Schema {
   // Throws std::invalid_argument for an unknown keyword, a $ref to nowhere or a bad pattern.
   explicit Schema(Json document);
 
-  // Judges `value` by the definition `$defs/<name>`. Gives the first violation; within a oneOf, whose
-  // alternatives must exclude each other, that of the alternative that went furthest.
+  // Judges `value` by the definition `$defs/<name>`, or by the whole document. Gives the first violation;
+  // among alternatives that of the one that went furthest.
   std::optional<SchemaViolation> check(const Json& value, const std::string& name) const;
+  std::optional<SchemaViolation> check(const Json& value) const;
 
  private:
   void load(const Json& schema, const std::string& where);
@@ -41,7 +43,7 @@ class Schema {
   std::optional<SchemaViolation> visit_array(const Json& schema, const Json& value,
                                              const std::string& where) const;
   std::optional<SchemaViolation> visit_alternatives(const Json& alternatives, const Json& value,
-                                                    const std::string& where) const;
+                                                    const std::string& where, bool just_one) const;
 
   Json document_;
   std::map<std::string, Pattern> patterns_;

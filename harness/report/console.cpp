@@ -51,14 +51,14 @@ void print_divergence(std::ostream& out, const Json& divergence) {
 
 // What the culprit itself said: the end of its output or traceback, the beginning of its stacks.
 void print_lines(std::ostream& out, const char* title, const std::string& text, bool from_end) {
-  constexpr std::size_t most_lines = 10, most_width = 160;
+  constexpr std::size_t max_lines = 10, max_width = 160;
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) {
-    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(shortened(line, most_width));
+    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(shortened(line, max_width));
   }
   if (lines.empty()) return;
-  const std::size_t shown = std::min(lines.size(), most_lines);
+  const std::size_t shown = std::min(lines.size(), max_lines);
   const std::size_t first = from_end ? lines.size() - shown : 0;
   fmt::print(out, "     {}{}\n", title,
              shown == lines.size()
@@ -107,7 +107,7 @@ void print_left_out(std::ostream& out, const std::vector<Json>& records) {
   if (!unsupported.empty())
     fmt::print(
         out,
-        "  What is unsupported is not as expected. Announce it (--expectations FILE), or choose a level "
+        "  What is unsupported is not as expected. Announce it (--known-deviations FILE), or choose a level "
         "that does not\n  ask for it (--level fully_shard, fsdp, composable, wrap).\n");
 }
 
@@ -166,7 +166,7 @@ void print_versions(std::ostream& out, const Json& header) {
     fmt::print(out, "  note: {}\n", note.get<std::string>());
 }
 
-constexpr std::size_t most_failures_told = 20;
+constexpr std::size_t max_failures_shown = 20;
 
 }  // namespace
 
@@ -191,11 +191,11 @@ void print_summary(std::ostream& out, const Report& report) {
     // Unsupported cases can be thousands of one kind; they are listed by scenario below.
     if (needs_attention(record) && !is_unsupported(record)) failures.push_back(&record);
   }
-  for (std::size_t i = 0; i < std::min(failures.size(), most_failures_told); ++i)
+  for (std::size_t i = 0; i < std::min(failures.size(), max_failures_shown); ++i)
     print_failure(out, *failures[i]);
-  if (failures.size() > most_failures_told)
+  if (failures.size() > max_failures_shown)
     fmt::print(out, "\n… and {} more; all of them are in the report (--report, --html).\n",
-               failures.size() - most_failures_told);
+               failures.size() - max_failures_shown);
 
   std::vector<const Json*> slowest;
   for (const Json& record : report.cases) slowest.push_back(&record);

@@ -102,7 +102,7 @@ std::string case_body(const Json& record) {
     if (record.at("divergence").contains(evidence))
       body += fmt::format("<pre>{}</pre>\n", text_of(record["divergence"][evidence]));
   }
-  if (record.contains("note")) body += paragraph("expectation file:", text_of(record["note"]));
+  if (record.contains("note")) body += paragraph("known deviation:", text_of(record["note"]));
   const Json& counts = record.at("counts");
   body += paragraph("compared:",
                     fmt::format("{} elements in {} tensors, {} of them bit for bit; {} collectives ({}); "

@@ -4,8 +4,6 @@
 
 #include <set>
 
-#include "harness/case/listing.hpp"
-
 namespace fsdp_cts {
 
 Json case_record(const Case& a_case, const Verdict& verdict, const std::string& repeat,

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/case/case.hpp"
 #include "harness/judge/verdict.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 
@@ -27,8 +27,8 @@ struct Report {
 // fingerprint, clauses, why, source, quirks, verdict, code, summary, divergence, counts, max_ulp, max_noise,
 // seconds, repeat, note?}. `fingerprint` names the program that was run: cases that differ only in what a CPU cannot
 // show have the same. `counts.truths` says how many comparisons each truth judged and from how many the
-// recording was left out. `repeat` is the command that runs this case again; `note` what an expectation file
-// says about it.
+// recording was left out. `repeat` is the command that runs this case again; `note` what the known
+// deviations say about it.
 Json case_record(const Case& a_case, const Verdict& verdict, const std::string& repeat,
                  const std::string& note = "");
 

@@ -1,6 +1,7 @@
 #include "harness/runner/data_files.hpp"
 
 #include "harness/protocol/safetensors.hpp"
+#include "harness/scenario/data/make_data.hpp"
 
 namespace fsdp_cts {
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "harness/case/case.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 

@@ -104,7 +104,7 @@ Guardian::Guardian(const std::filesystem::path& folder, const std::string& mark)
     ::sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
     ::prctl(PR_SET_NAME, "cts-guardian");
-    // Nothing of the runner's stays open here: whoever reads its output must see the end of it.
+    // Nothing of the runner's stays open here: a reader of its output must see the end of it.
     const int socket = ::dup2(ends[0], 0);
     ::close_range(1, ~0U, 0);
     guard(socket, folder, mark);

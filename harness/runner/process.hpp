@@ -29,7 +29,7 @@ class Process {
   // process's end. Throws SpawnError when the program did not begin to run.
   Process(const std::vector<std::string>& command, const std::vector<std::string>& environment,
           const Guardian& guardian);
-  // Kills and reaps the whole process group; what does not die of that within half a second is given up.
+  // Kills and reaps the whole process group; waits half a second at most for what does not die of that.
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;

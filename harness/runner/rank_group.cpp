@@ -1,17 +1,24 @@
 #include "harness/runner/rank_group.hpp"
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <system_error>
 #include <utility>
 
+#include "harness/protocol/messages.hpp"
+#include "harness/protocol/utf8.hpp"
 #include "harness/runner/exit_reason.hpp"
 #include "harness/runner/scratch.hpp"
+#include "harness/runner/tensor_file.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -29,7 +36,33 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   return result;
 }
 
+constexpr std::size_t max_message_bytes = 500;  // bytes, in a sentence; the report has it in full
+
+// A message that fits the schema and breaks the protocol all the same.
+using ProtocolViolation = MessageError;
+
+std::string collective_text(const Json& event) {
+  std::string text = event["op"].get<std::string>() + " of " + event["in_numel"].dump() + " " +
+                     event["dtype"].get<std::string>();
+  if (event["unit"].is_string()) text += " (unit \"" + event["unit"].get<std::string>() + "\")";
+  return text;
+}
+
+std::uintmax_t bytes_of(const TensorMap& tensors) {
+  std::uintmax_t sum = 0;
+  for (const auto& [name, tensor] : tensors) sum += tensor.bytes.size();
+  return sum;
+}
+
+std::string seconds(Deadlines::Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g s", duration.count());
+  return text;
+}
+
 }  // namespace
+
+// Starting
 
 RankGroup::RankGroup(EventLoop& loop, const Guardian& guardian, const Testee& testee, int world,
                      const Limits& limits, GroupHome home)
@@ -137,7 +170,7 @@ void RankGroup::accept(const Listener& listener, int rank) {
   const int fd = listener.accept();
   if (fd < 0) {
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-    // The connection goes on waiting, and the loop would be told of it for ever.
+    // The connection goes on waiting, and the loop would report it again and again.
     const std::string reason = std::strerror(errno);
     loop_.unwatch(listener.fd());
     return fail(ranks_[static_cast<std::size_t>(std::max(rank, 0))], RankEnd::not_started, "no_descriptor",
@@ -152,7 +185,7 @@ void RankGroup::accept(const Listener& listener, int rank) {
   };
   links_.push_back(std::make_unique<RankLink>(
       loop_, fd,
-      RankLink::Events{[this, who, slot](Json&& message) { hear(*who, links_[slot].get(), message); },
+      RankLink::Events{[this, who, slot](Json&& message) { on_message(*who, links_[slot].get(), message); },
                        [this, known](const FrameError& e) {
                          known([&](Rank& each) { fail(each, RankEnd::protocol_error, e.code, e.what()); });
                        },
@@ -214,7 +247,7 @@ void RankGroup::terminate() {
   if (phase_ == Phase::terminating || phase_ == Phase::gone) return;
   phase_ = Phase::terminating;
   phase_began_ = Clock::now();
-  for (const auto& link : links_) link->silence();
+  for (const auto& link : links_) link->deactivate();
   for (Rank& rank : ranks_) {
     if (rank.listener) loop_.unwatch(rank.listener->fd());
     if (rank.process) rank.process->signal_group(SIGTERM);
@@ -291,6 +324,404 @@ void RankGroup::on_time(Clock::time_point now) {
     case Phase::gone:
       return;
   }
+}
+
+// Messages of the ranks. Every message is checked against the schema, then against what may come now.
+
+std::filesystem::path RankGroup::case_folder() const {
+  return home_.folder / ("c" + std::to_string(number_));
+}
+
+std::filesystem::path RankGroup::case_folder(const Rank& rank) const {
+  return case_folder() / std::to_string(rank.report.rank);
+}
+
+void RankGroup::on_message(int& who, RankLink* link, const Json& message) {
+  try {
+    check_testee_message(message);
+    const bool is_hello = message["type"] == "hello";
+    const bool is_new = who < 0 || !ranks_[static_cast<std::size_t>(who)].greeted;
+    if (is_new && !is_hello) {
+      throw ProtocolViolation(
+          "no_hello", "the first message has the type " + message["type"].dump() + "; it must be hello");
+    }
+    if (!is_new && is_hello) throw ProtocolViolation("out_of_turn", "hello was said a second time");
+    if (is_new) {
+      on_hello(who, link, message);
+    } else {
+      on_case_message(ranks_[static_cast<std::size_t>(who)], message);
+    }
+  } catch (const NoDescriptor& e) {
+    fail(ranks_[static_cast<std::size_t>(who)], RankEnd::not_started, "no_descriptor", e.what());
+  } catch (const MessageError& e) {
+    if (who < 0) {
+      refusals_ += std::string("; a connection was refused: ") + e.what();
+      link->deactivate();
+    } else {
+      fail(ranks_[static_cast<std::size_t>(who)], RankEnd::protocol_error, e.code, e.what());
+    }
+  }
+}
+
+void RankGroup::on_hello(int& who, RankLink* link, const Json& hello) {
+  if (hello["token"] != home_.token) {
+    throw ProtocolViolation(
+        "wrong_token", "hello carries another token than FSDP_CTS_TOKEN: is this a rank of another run?");
+  }
+  const auto number = hello["rank"].get<std::size_t>();
+  if (number >= ranks_.size() || (who >= 0 && number != static_cast<std::size_t>(who))) {
+    throw ProtocolViolation(
+        "wrong_rank", "hello says rank " + std::to_string(number) + "; expected was " +
+                          (who >= 0 ? std::to_string(who) : "one below " + std::to_string(ranks_.size())));
+  }
+  Rank& rank = ranks_[number];
+  if (rank.greeted)
+    throw ProtocolViolation("wrong_rank", "rank " + std::to_string(number) + " is here already");
+  // Shards that lie in one address space prove nothing about sharding.
+  for (std::size_t other = 0; other < ranks_.size(); ++other) {
+    if (rank.speaker != 0 && other != number && ranks_[other].greeted && ranks_[other].speaker == rank.speaker) {
+      throw ProtocolViolation("one_process", "process " + std::to_string(rank.speaker) + " speaks for rank " +
+                                                 std::to_string(other) + " and for rank " +
+                                                 std::to_string(number) +
+                                                 "; every rank is a process of its own");
+    }
+  }
+  who = static_cast<int>(number);
+  rank.link = link;
+  rank.greeted = true;
+  if (number == 0) hello_ = hello;
+  hello_from_all_ = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.greeted; });
+  if (hello_from_all_ && phase_ == Phase::starting) dispatch();
+}
+
+void RankGroup::on_case_message(Rank& rank, const Json& message) {
+  const std::string type = message["type"];
+  const auto number = message["case"].get<long>();
+  if (!hello_from_all_ || phase_ == Phase::idle || phase_ == Phase::closing) {
+    throw ProtocolViolation("out_of_turn", "a message of type \"" + type + "\" came while no case was given");
+  }
+  if (number != number_) {
+    throw ProtocolViolation("wrong_case", "a message of type \"" + type + "\" is about case " +
+                                              std::to_string(number) + "; the current one is " +
+                                              std::to_string(number_));
+  }
+  if (rank.settled)
+    throw ProtocolViolation("out_of_turn",
+                            "a message of type \"" + type + "\" came after the end of the case");
+  rank.last_sign = Clock::now();
+  if (type == "progress") {
+    progress(rank, message);
+  } else if (type == "observation") {
+    observe(rank, message);
+  } else if (type == "done") {
+    settle(rank, RankEnd::done, "", "");
+  } else if (type == "unsupported") {
+    settle(rank, RankEnd::unsupported, "", message["reason"]);
+  } else {
+    const Json& error = message["error"];
+    rank.report.error = error;
+    fail(rank, RankEnd::error, "exception",
+         "raised " + error["type"].get<std::string>() + " (" +
+             printable(shortened(error["message"].get_ref<const std::string&>(), max_message_bytes)) + ")");
+  }
+  check_agreement();
+  conclude_if_settled();
+}
+
+void RankGroup::progress(Rank& rank, const Json& message) {
+  const int step = message["step"];
+  const auto steps = static_cast<int>(assignment_.message["program"].size());
+  if (step >= steps) {
+    throw ProtocolViolation("wrong_step", "progress at step " + std::to_string(step) + "; the program has " +
+                                              std::to_string(steps) + " steps");
+  }
+  if (step < rank.report.last_step) {
+    throw ProtocolViolation("out_of_turn", "progress at step " + std::to_string(step) + " after step " +
+                                               std::to_string(rank.report.last_step));
+  }
+  rank.report.last_step = step;
+  rank.report.last_verb = message["verb"];
+}
+
+void RankGroup::observe(Rank& rank, const Json& message) {
+  Observation observation;
+  observation.rank = message["rank"];
+  observation.step = message["step"];
+  if (!testee_.oracle) {
+    if (observation.rank != rank.report.rank) {
+      throw ProtocolViolation("wrong_rank", "an observation says rank " + std::to_string(observation.rank));
+    }
+    if (observation.step > rank.report.last_step) {
+      throw ProtocolViolation("out_of_turn", "an observation of step " + std::to_string(observation.step) +
+                                                 " before its progress");
+    }
+    if (observation.step <= rank.last_observed) {
+      throw ProtocolViolation("out_of_turn", "an observation of step " + std::to_string(observation.step) +
+                                                 " after one of step " + std::to_string(rank.last_observed));
+    }
+    rank.last_observed = observation.step;
+  }
+  if (const Json& label = message.value("label", Json()); label.is_string()) observation.label = label;
+  if (const Json& iteration = message.value("iteration", Json()); iteration.is_number())
+    observation.iteration = iteration;
+  if (const Json& file = message.value("file", Json()); file.is_string()) {
+    observation.tensors = take_tensor_file(case_folder(rank), file, limits_.tensors - tensor_bytes_);
+    tensor_bytes_ += bytes_of(observation.tensors);
+  }
+  observation.entries = message["entries"];
+  for (const std::string& name : tensors_named_by(observation.entries)) {
+    if (!observation.tensors.contains(name)) {
+      throw ProtocolViolation(
+          "missing_tensor", "an observation names the tensor \"" + name + "\", which its file does not hold");
+    }
+  }
+  for (const Json& entry : observation.entries) {
+    if (entry["what"] != "trace") continue;
+    for (const Json& event : entry["events"]) {
+      if (event["op"] != "compute") rank.last_collective = collective_text(event);
+    }
+  }
+  observations_.push_back(std::move(observation));
+}
+
+// `unsupported` must depend on the case alone: a rank that acts while another one refuses would wait for it
+// until the deadline. A rank may find out at a step; then every rank must at the same one.
+void RankGroup::check_agreement() {
+  if (phase_ != Phase::running && phase_ != Phase::failing) return;
+  const auto refuses = [](const Rank& each) {
+    return each.settled && each.report.end == RankEnd::unsupported;
+  };
+  const auto refusing = std::find_if(ranks_.begin(), ranks_.end(), refuses);
+  const auto acts = [&](const Rank& each) {
+    return each.report.last_step > std::max(refusing->report.last_step, -1) ||
+           (each.settled && each.report.end == RankEnd::done);
+  };
+  if (refusing == ranks_.end()) return;
+  const auto acting = std::find_if(ranks_.begin(), ranks_.end(), acts);
+  if (acting == ranks_.end()) return;
+  fail(*refusing, RankEnd::protocol_error, "unsupported_disagreement",
+       "called the case unsupported (" + refusing->report.detail + ") while rank " +
+           std::to_string(acting->report.rank) + " acts it out");
+}
+
+// Ending: of a case on each rank, then of the group.
+
+void RankGroup::take_output(Rank& rank) {
+  std::array<char, 262144> bytes;
+  // Bounded, so that a rank that writes without end does not delay the others.
+  for (int turn = 0; turn < 16; ++turn) {
+    const ssize_t n = ::read(rank.process->output(), bytes.data(), bytes.size());
+    if (n == 0) loop_.unwatch(rank.process->output());
+    if (n <= 0) return;
+    rank.output.append({bytes.data(), static_cast<std::size_t>(n)});
+  }
+}
+
+void RankGroup::process_ended(Rank& rank) {
+  // What it said and wrote before its end comes first.
+  if (rank.link != nullptr) rank.link->drain();
+  take_output(rank);
+  const std::optional<int> status = rank.process->reap();
+  loop_.unwatch(rank.process->end());
+  if (!status) return;  // a debugger holds it and reports its end later
+  loop_.unwatch(rank.process->output());
+  if (phase_ == Phase::terminating) return leave_if_empty();
+  if (phase_ == Phase::examining || phase_ == Phase::gone) return;
+  if (bye_said_ && *status == 0) {
+    settle(rank, RankEnd::done, "", "");
+    return conclude_if_settled();
+  }
+  if (rank.settled && rank.report.end != RankEnd::done && phase_ == Phase::failing)
+    return;  // its own failure came first
+  const ExitReason reason = explain_exit(*status, rank.output.text(), oom_kill_count() - oom_kills_before_);
+  if (rank.stream_ended.value_or(false) && WIFEXITED(*status)) {
+    return fail(rank, RankEnd::protocol_error, "truncated_frame",
+                "its socket ended inside a frame, and it " + reason.sentence);
+  }
+  if (!rank.greeted)
+    return fail(rank, RankEnd::not_started, reason.code, "it " + reason.sentence + " before it said hello");
+  std::string sentence = reason.sentence;
+  if (assignment_.case_id.empty() && !bye_said_) sentence += " between two cases, after " + previous_case_;
+  fail(rank, RankEnd::crash, reason.code, std::move(sentence));
+}
+
+void RankGroup::stream_closed(Rank& rank, bool inside_frame) {
+  rank.stream_ended = inside_frame;
+  if (bye_said_ && !rank.process) {  // ranks started elsewhere end out of sight
+    settle(rank, RankEnd::done, "", "");
+    return conclude_if_settled();
+  }
+  if (bye_said_ || (rank.settled && rank.report.end != RankEnd::done)) return;
+  // Most often the process has ended, and its exit status, which comes a moment later, tells more. Until then
+  // its report is open.
+  begin_failing();
+  rank.settled = false;
+}
+
+void RankGroup::settle(Rank& rank, RankEnd end, std::string code, std::string detail) {
+  rank.settled = true;
+  rank.report.end = end;
+  rank.report.detail_code = std::move(code);
+  rank.report.detail = std::move(detail);
+}
+
+void RankGroup::fail(Rank& rank, RankEnd end, std::string code, std::string detail) {
+  begin_failing();
+  if (end == RankEnd::protocol_error) {
+    detail = "broke the protocol (" + code + "): " + detail;
+    if (rank.link != nullptr) rank.link->deactivate();
+  }
+  settle(rank, end, std::move(code), std::move(detail));
+  rank.failed_at = Clock::now();
+  conclude_if_settled();
+}
+
+void RankGroup::begin_failing() {
+  if (phase_ == Phase::idle) begin({});  // it happened between two cases and needs a report of its own
+  if (phase_ == Phase::starting || phase_ == Phase::running || phase_ == Phase::closing ||
+      phase_ == Phase::idle) {
+    phase_ = Phase::failing;
+    phase_began_ = Clock::now();
+  }
+}
+
+void RankGroup::examine(std::string code) {
+  expiry_code_ = std::move(code);
+  phase_ = Phase::examining;
+  phase_began_ = Clock::now();
+  for (const auto& link : links_) link->deactivate();
+  for (Rank& rank : ranks_) {
+    if (!rank.process || rank.process->reap()) continue;
+    rank.stacks = std::make_unique<StackCollector>(loop_, rank.process->pid(), guardian_,
+                                                   [this] { conclude_if_settled(); });
+  }
+  conclude_if_settled();
+}
+
+void RankGroup::conclude_if_settled() {
+  if (phase_ == Phase::examining) {
+    const bool looking = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+      return rank.stacks && !rank.stacks->finished();
+    });
+    if (!looking) conclude();
+    return;
+  }
+  if (phase_ != Phase::running && phase_ != Phase::closing && phase_ != Phase::failing) return;
+  if (std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.settled; })) conclude();
+}
+
+void RankGroup::settle_the_rest() {
+  for (Rank& rank : ranks_) {
+    if (rank.settled) continue;
+    if (phase_ != Phase::examining) {
+      if (rank.stream_ended) {
+        const std::string code = *rank.stream_ended ? "truncated_frame" : "closed_socket";
+        settle(rank, RankEnd::protocol_error, code,
+               "broke the protocol (" + code + "): it closed its socket " +
+                   (*rank.stream_ended ? "inside a frame" : "before the end") +
+                   (rank.process ? " and lives on" : ""));
+        rank.failed_at = phase_began_;
+      } else {
+        settle(rank, RankEnd::aborted, "aborted", "was ended because another rank failed");
+      }
+    } else if (!rank.greeted) {
+      settle(rank, RankEnd::not_started, expiry_code_,
+             "it never said hello within " + seconds(limits_.deadlines.start) + refusals_);
+    } else if (expiry_code_ == "no_hello") {
+      settle(rank, RankEnd::aborted, "aborted", "waited for ranks that never said hello");
+    } else {
+      settle(rank, RankEnd::hang, expiry_code_, "hangs in " + place(rank.report));
+    }
+  }
+}
+
+std::vector<RankSituation> RankGroup::situations() const {
+  std::vector<RankSituation> result;
+  for (const Rank& rank : ranks_) {
+    RankSituation situation;
+    situation.report = &rank.report;
+    situation.last_collective = rank.last_collective;
+    if (rank.stacks && rank.report.end != RankEnd::done) {
+      Stacks stacks = rank.stacks->result();
+      situation.activity = stacks.activity;
+      situation.collective = std::move(stacks.collective);
+    }
+    situation.silent_seconds = std::chrono::duration<double>(phase_began_ - rank.last_sign).count();
+    if (rank.failed_at)
+      situation.failed_at = std::chrono::duration<double>(*rank.failed_at - assigned_at_).count();
+    result.push_back(std::move(situation));
+  }
+  return result;
+}
+
+void RankGroup::conclude() {
+  settle_the_rest();
+  const Phase ended_in = phase_;
+  for (Rank& rank : ranks_) {
+    if (rank.process) take_output(rank);
+    rank.report.captured_output = rank.output.text();
+    if (rank.stacks) rank.report.stacks = rank.stacks->result().text;
+  }
+  CaseRun run;
+  run.case_id = assignment_.case_id;
+  run.hello = hello_;
+  run.blame = blame_sentence(situations());
+  if (assignment_.patience && expiry_code_ == "verb_deadline") {
+    run.blame += "; a step had " + seconds(verb_patience()) + " instead of " +
+                 seconds(limits_.deadlines.verb * assignment_.slowness) + ", because " + assignment_.patience->because +
+                 " hung before";
+  }
+  for (const Rank& rank : ranks_) run.ranks.push_back(rank.report);
+  run.observations = std::move(observations_);
+  run.seconds = Clock::now() - assigned_at_;
+  run.sent = sent_in_case();
+  std::error_code ignored;
+  std::filesystem::remove_all(case_folder(), ignored);
+
+  const bool clean = ended_in == Phase::running || ended_in == Phase::closing;
+  if (ended_in != Phase::closing) results_.push_back(std::move(run));
+  phase_ = Phase::idle;
+  if (!clean || ended_in == Phase::closing) terminate();
+}
+
+// Nothing unless all ranks came to the end: only then have all sends of the case been made.
+std::optional<std::uint64_t> RankGroup::sent_in_case() const {
+  const bool all_done = std::all_of(ranks_.begin(), ranks_.end(),
+                                    [](const Rank& rank) { return rank.report.end == RankEnd::done; });
+  if (!all_done || !sent_before_) return std::nullopt;
+  const auto now = sent_so_far();
+  if (!now) return std::nullopt;
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const auto sent = sent_between(sent_before_->at(i), now->at(i));
+    if (!sent) return std::nullopt;
+    sum += *sent;
+  }
+  return sum;
+}
+
+void RankGroup::leave_if_empty() {
+  const bool ended = std::all_of(ranks_.begin(), ranks_.end(),
+                                 [](const Rank& rank) { return !rank.process || rank.process->reap(); });
+  if (!ended && !killed_) return;
+  const Clock::time_point now = Clock::now();
+  if (!leaving_since_) leaving_since_ = now;
+  bool empty = true;
+  for (Rank& rank : ranks_) empty &= !rank.process || rank.process->group_gone();
+  if (phase_ != Phase::fresh && !testee_.self) empty &= strays_.gone();
+  if (empty || now >= *leaving_since_ + clock_duration(limits_.deadlines.leftovers)) return leave();
+  look_again_ = now + std::chrono::milliseconds(10);
+}
+
+void RankGroup::leave() {
+  for (Rank& rank : ranks_) {
+    if (!rank.process) continue;
+    loop_.unwatch(rank.process->end());
+    loop_.unwatch(rank.process->output());
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(home_.folder, ignored);
+  phase_ = Phase::gone;
 }
 
 }  // namespace fsdp_cts

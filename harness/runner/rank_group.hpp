@@ -5,7 +5,7 @@
 //                  any of these ─failure→ failing ─grace→ terminating → gone
 //                  any of these ─deadline→ examining ─stacks→ terminating → gone
 //
-// A process that does not even die of SIGKILL is given up after Deadlines::leftovers.
+// A process that survives SIGKILL is waited for no longer than Deadlines::leftovers.
 //
 // Only a group whose ranks all ended a case with done or unsupported takes another one.
 #pragma once
@@ -104,7 +104,7 @@ class RankGroup {
     std::unique_ptr<StackCollector> stacks;
   };
 
-  // Beginning (rank_group.cpp)
+  // Starting
   void start();
   void start_process(int rank);
   void listen_for_ranks();
@@ -113,17 +113,17 @@ class RankGroup {
   void dispatch();
   std::optional<std::vector<SocketBytes>> sent_so_far() const;
 
-  // Hearing (rank_group_messages.cpp)
-  void hear(int& who, RankLink* link, const Json& message);
-  void greet(int& who, RankLink* link, const Json& hello);
-  void hear_in_case(Rank& rank, const Json& message);
+  // Messages of the ranks
+  void on_message(int& who, RankLink* link, const Json& message);
+  void on_hello(int& who, RankLink* link, const Json& hello);
+  void on_case_message(Rank& rank, const Json& message);
   void progress(Rank& rank, const Json& message);
   void observe(Rank& rank, const Json& message);
   void check_agreement();
   std::filesystem::path case_folder() const;
   std::filesystem::path case_folder(const Rank& rank) const;
 
-  // Ending (rank_group_endings.cpp)
+  // Ending
   void take_output(Rank& rank);
   void process_ended(Rank& rank);
   void stream_closed(Rank& rank, bool inside_frame);

@@ -20,11 +20,11 @@ RankLink::RankLink(EventLoop& loop, int fd, Events events)
 }
 
 RankLink::~RankLink() {
-  silence();
+  deactivate();
   ::close(fd_);
 }
 
-void RankLink::silence() {
+void RankLink::deactivate() {
   live_ = false;
   loop_.unwatch(fd_);
 }
@@ -46,15 +46,15 @@ void RankLink::flush() {
 }
 
 void RankLink::drain() {
-  // Bounded, so that a rank that never stops talking does not keep the others from being heard.
-  constexpr std::size_t most = std::size_t{8} << 20;
+  // Bounded, so that a rank that sends without end does not delay the others.
+  constexpr std::size_t max_bytes = std::size_t{8} << 20;
   std::array<char, 65536> bytes;
-  for (std::size_t taken = 0; live_ && taken < most;) {
+  for (std::size_t taken = 0; live_ && taken < max_bytes;) {
     const ssize_t n = ::recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (n <= 0) {  // a reset connection is an end like any other
-      silence();
+      deactivate();
       events_.closed(decoder_.inside_frame());
       return;
     }
@@ -67,7 +67,7 @@ void RankLink::drain() {
         events_.message(std::move(*message));
       }
     } catch (const FrameError& e) {
-      silence();
+      deactivate();
       events_.broken(e);
     }
   }

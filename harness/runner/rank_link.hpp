@@ -30,7 +30,7 @@ class RankLink {
   // end is judged.
   void drain();
   // No further events, nothing is sent.
-  void silence();
+  void deactivate();
 
  private:
   void flush();

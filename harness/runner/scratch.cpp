@@ -15,14 +15,14 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr std::uintmax_t enough = std::uintmax_t{256} << 20;
+constexpr std::uintmax_t min_free_bytes = std::uintmax_t{256} << 20;
 // What a group adds to the folder's path to name a socket: "/g123456/1234.sock".
 constexpr std::size_t socket_suffix = 20;
 
 std::filesystem::path default_root() {
   struct statvfs memory {};
   if (::access("/dev/shm", W_OK | X_OK) == 0 && ::statvfs("/dev/shm", &memory) == 0 &&
-      std::uintmax_t{memory.f_bavail} * memory.f_frsize >= enough) {
+      std::uintmax_t{memory.f_bavail} * memory.f_frsize >= min_free_bytes) {
     return "/dev/shm";
   }
   const char* temporary = std::getenv("TMPDIR");

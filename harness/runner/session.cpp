@@ -16,10 +16,10 @@ namespace {
 
 constexpr int start_attempts = 2;
 
-// Hears what has arrived; bounded, so that noise cannot put a deadline off for ever.
-void hear_what_is_ready(EventLoop& loop) {
-  constexpr int turns = 8;
-  for (int turn = 0; turn < turns && loop.run_once(Clock::now()); ++turn) {
+// Handles what has arrived already; bounded, so that a talkative rank cannot put a deadline off indefinitely.
+void process_ready_events(EventLoop& loop) {
+  constexpr int max_rounds = 8;
+  for (int round = 0; round < max_rounds && loop.run_once(Clock::now()); ++round) {
   }
 }
 
@@ -100,11 +100,11 @@ Session::~Session() {
 
 void Session::run(const std::vector<Job>& jobs, const Completed& completed, const EndedBadly& ended_badly) {
   std::vector<Lane> lanes = lanes_of(jobs);
-  hear_what_is_ready(loop_);  // ranks that have died since the last run get no case
+  process_ready_events(loop_);  // ranks that have died since the last run get no case
   try {
     for (std::size_t left = jobs.size(); left > 0;) {
       interruption_.check();
-      hand_out(lanes);
+      start_jobs(lanes);
       collect();  // a group that cannot start reports at once
       if (completions_.empty()) {
         wait();
@@ -112,7 +112,7 @@ void Session::run(const std::vector<Job>& jobs, const Completed& completed, cons
       }
       std::vector<Completion> completions = std::exchange(completions_, {});
       for (const Completion& each : completions) note(lanes, each);
-      hand_out(lanes);  // ranks work while the callback judges
+      start_jobs(lanes);  // ranks work while the callback judges
       for (Completion& each : completions) {
         if (each.job != nullptr) {
           --left;
@@ -163,18 +163,18 @@ std::vector<Session::Lane> Session::lanes_of(const std::vector<Job>& jobs) const
   return lanes;
 }
 
-void Session::hand_out(std::vector<Lane>& lanes) {
+void Session::start_jobs(std::vector<Lane>& lanes) {
   for (Lane& lane : lanes) {
     while (!lane.pending.empty() && may_start(lane)) {
       const Job& job = *lane.pending.front();
       lane.pending.pop_front();
-      hand_out(lane, job);
+      start_job(lane, job);
     }
   }
   dismiss_idle(lanes);
 }
 
-void Session::hand_out(Lane& lane, const Job& job) {
+void Session::start_job(Lane& lane, const Job& job) {
   const int world = world_of(job);
   ++lane.running;
   lane.running_ranks += world;
@@ -190,7 +190,7 @@ void Session::hand_out(Lane& lane, const Job& job) {
     Slot& slot = slot_for(*job.testee, world);
     slot.group->run(std::move(assignment));
     slot.job = &job;
-  } catch (const std::system_error& e) {  // a full disk: this case's misfortune, not that of the others
+  } catch (const std::system_error& e) {  // a full disk fails this case, not the others
     completions_.push_back({&job, job.testee, not_run(job, "scratch", e.what())});
   } catch (const ScratchError& e) {
     completions_.push_back({&job, job.testee, not_run(job, "scratch", e.what())});
@@ -247,8 +247,8 @@ Assignment Session::assignment_of(const Job& job, const Lane& lane) {
 void Session::wait() {
   Clock::time_point until = Clock::time_point::max();
   for (const Slot& slot : slots_) until = std::min(until, slot.group->deadline());
-  // What has arrived is heard before a deadline counts, also when a callback took its time.
-  if (loop_.run_once(until)) hear_what_is_ready(loop_);
+  // What has arrived is handled before a deadline counts, also when a callback took its time.
+  if (loop_.run_once(until)) process_ready_events(loop_);
   const Clock::time_point now = Clock::now();
   for (Slot& slot : slots_) slot.group->on_time(now);
 }

@@ -19,13 +19,13 @@
 #include <string>
 #include <vector>
 
-#include "harness/case/case.hpp"
 #include "harness/runner/data_files.hpp"
 #include "harness/runner/interruption.hpp"
 #include "harness/runner/rank_group.hpp"
 #include "harness/runner/run.hpp"
 #include "harness/runner/scratch.hpp"
 #include "harness/runner/testee.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 
@@ -63,13 +63,13 @@ class Session {
 
   // Calls `completed` exactly once for every job, in order of completion. Jobs of one testee are taken by
   // world size, then as given. Throws Interrupted after a signal, and what `completed` throws. `ended_badly`
-  // hears of ranks that died between two cases. A testee that failed to start twice in a row with one world
-  // is not tried again: its other jobs report the same. After a case that hung, the others of its scenario
-  // get short_deadline for a step.
+  // is called for ranks that died between two cases. A testee that failed to start twice in a row with one
+  // world is not tried again: its other jobs report the same. After a case that hung, the others of its
+  // scenario get short_deadline for a step.
   void run(const std::vector<Job>& jobs, const Completed& completed, const EndedBadly& ended_badly = {});
 
-  // Says bye to all ranks and waits for them. `ended_badly` hears of those that did not end with 0. Without
-  // it ranks are killed in the end.
+  // Says bye to all ranks and waits for them. `ended_badly` is called for those that did not end with 0.
+  // Without it ranks are killed in the end.
   void close(const EndedBadly& ended_badly = {});
 
   const std::filesystem::path& folder() const { return scratch_.folder(); }
@@ -104,8 +104,8 @@ class Session {
   };
 
   std::vector<Lane> lanes_of(const std::vector<Job>& jobs) const;
-  void hand_out(std::vector<Lane>& lanes);
-  void hand_out(Lane& lane, const Job& job);
+  void start_jobs(std::vector<Lane>& lanes);
+  void start_job(Lane& lane, const Job& job);
   bool may_start(const Lane& lane) const;
   Slot& slot_for(const Testee& testee, int world);
   void dismiss_idle(const std::vector<Lane>& lanes);

@@ -1,4 +1,4 @@
-// Who acts out the cases, and how patient the runner is with it.
+// The program that runs the cases, and how long the runner waits for it.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace fsdp_cts {
 
-// What somebody needs who starts ranks by hand, with torchrun or through a batch system (`launch: self`).
+// What is needed to start ranks by hand, with torchrun or through a batch system (`launch: self`).
 struct Invitation {
   std::string address;  // value of FSDP_CTS_SOCKET: host:port
   std::string token;    // value of FSDP_CTS_TOKEN
@@ -45,7 +45,7 @@ struct Deadlines {
   Duration grace{0.25};     // after the first failure: the other ranks may still report their own
   Duration stacks{1.0};     // collecting stacks after a deadline
   Duration terminate{0.3};  // from SIGTERM to SIGKILL
-  Duration leftovers{2};    // from the end of the ranks, or SIGKILL, until what still lives is given up
+  Duration leftovers{2};    // from the end of the ranks, or SIGKILL, how long what still lives is waited for
   Duration bye{10};         // from bye to the last exit
 };
 

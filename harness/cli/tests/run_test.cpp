@@ -130,7 +130,7 @@ TEST_F(RunTest, UnsupportedIsExpectedWhereItIsAnnounced) {
   std::ofstream(cts.folder() / "known.yaml")
       << "- {id: '*first=true*', verdict: unsupported, reason: not yet, expires: 2999-01-01}\n";
   const std::string run =
-      fmt::format("run --level parameters {} --expectations known.yaml --report out.ndjson",
+      fmt::format("run --level parameters {} --known-deviations known.yaml --report out.ndjson",
                   cts.fault("unsupported", "--rank -1 --when first=true"));
   const Ran ran = cts(run);
   EXPECT_EQ(ran.exit_code, 0) << ran.output;
@@ -139,10 +139,19 @@ TEST_F(RunTest, UnsupportedIsExpectedWhereItIsAnnounced) {
   EXPECT_THAT(verified.output, HasSubstr("level: parameters (1 known deviations)"));
 }
 
+TEST_F(RunTest, KnownDeviationsHaveAFormerName) {
+  cts.record();
+  std::ofstream(cts.folder() / "known.yaml")
+      << "- {id: '*first=true*', verdict: unsupported, reason: not yet, expires: 2999-01-01}\n";
+  const Ran ran = cts(fmt::format("run --level parameters {} --expectations known.yaml",
+                                  cts.fault("unsupported", "--rank -1 --when first=true")));
+  EXPECT_EQ(ran.exit_code, 0) << ran.output;
+}
+
 TEST_F(RunTest, FixAddsWhatDeviates) {
   cts.record();
   std::ofstream(cts.folder() / "known.yaml") << "";
-  const std::string run = fmt::format("run --level parameters {} --expectations known.yaml",
+  const std::string run = fmt::format("run --level parameters {} --known-deviations known.yaml",
                                       cts.fault("unsupported", "--rank -1 --when first=true"));
   const Ran fixed = cts(run + " --fix");
   EXPECT_EQ(fixed.exit_code, 1) << fixed.output;
@@ -320,20 +329,20 @@ TEST_F(RunTest, KnownDeviationsAreExcusedAndStaleOnesAreNot) {
   cts.record();
   std::ofstream(cts.folder() / "known.yaml")
       << "- {id: '*first=true*', verdict: fail, locus: {code: value}, reason: known, expires: 2999-01-01}\n";
-  EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml",
+  EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --known-deviations known.yaml",
                             cts.fault("wrong_value", "--when first=true")))
                 .exit_code,
             0);
   const Ran stale =
-      cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml", cts.fault("")));
+      cts(fmt::format("run T/TestCommandLine/test_parameters {} --known-deviations known.yaml", cts.fault("")));
   EXPECT_EQ(stale.exit_code, 1);
   EXPECT_THAT(stale.output, HasSubstr("XPASS"));
-  EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml --fix",
+  EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --known-deviations known.yaml --fix",
                             cts.fault("")))
                 .exit_code,
             1);
   EXPECT_EQ(
-      cts(fmt::format("run T/TestCommandLine/test_parameters {} --expectations known.yaml", cts.fault("")))
+      cts(fmt::format("run T/TestCommandLine/test_parameters {} --known-deviations known.yaml", cts.fault("")))
           .exit_code,
       0);
 }

@@ -55,7 +55,7 @@ std::vector<int> due_group(const Json& groups, int rank, int world) {
 }
 
 // False after the first finding: one expectation tells one divergence.
-bool check_trace(const Trace& trace, const Json& arguments, const Scene& scene, Outcome& outcome) {
+bool check_trace(const Trace& trace, const Json& arguments, const JudgeContext& context, Outcome& outcome) {
   long count = 0;
   for (std::size_t i = 0; i < trace.events.size(); ++i) {
     const Collective& event = trace.events[i];
@@ -65,7 +65,7 @@ bool check_trace(const Trace& trace, const Json& arguments, const Scene& scene, 
       auto wanted = arguments.find(property.name);
       if (wanted == arguments.end() || property.of(event) == *wanted) continue;
       Finding finding =
-          failure(scene, trace.place,
+          failure(context, trace.place,
                   {fmt::format("collective_{}", property.name),
                    fmt::format("{}: {} must have {} {}, event {} is {}", describe(trace.place),
                                subject(arguments), property.name, wanted->dump(), i, describe(event)),
@@ -75,10 +75,10 @@ bool check_trace(const Trace& trace, const Json& arguments, const Scene& scene, 
       return false;
     }
     if (!arguments.contains("groups")) continue;
-    const auto due = due_group(arguments["groups"], trace.place.rank.value_or(0), scene.a_case.world);
+    const auto due = due_group(arguments["groups"], trace.place.rank.value_or(0), context.a_case.world);
     if (event.group == due) continue;
     Finding finding =
-        failure(scene, trace.place,
+        failure(context, trace.place,
                 {"collective_group",
                  fmt::format("{}: {} must be over ranks {}, event {} is {}", describe(trace.place),
                              subject(arguments), fmt::join(due, ","), i, describe(event)),
@@ -90,7 +90,7 @@ bool check_trace(const Trace& trace, const Json& arguments, const Scene& scene, 
   const bool exact = arguments.contains("count");
   const long wanted = exact ? arguments["count"].get<long>() : arguments.value("at_least", 1L);
   if (exact ? count == wanted : count >= wanted) return true;
-  outcome.findings.push_back(failure(scene, trace.place,
+  outcome.findings.push_back(failure(context, trace.place,
                                      {"collective_count",
                                       fmt::format("{}: {} {}, {}{} due", describe(trace.place), count,
                                                   subject(arguments), exact ? "" : "at least ", wanted),
@@ -100,18 +100,18 @@ bool check_trace(const Trace& trace, const Json& arguments, const Scene& scene, 
 
 }  // namespace
 
-void check_collectives(const Json& arguments, const Selection& selection, const Scene& scene,
+void check_collectives(const Json& arguments, const Selection& selection, const JudgeContext& context,
                        Outcome& outcome) {
-  const auto all = traces(scene, selection, outcome.findings);
+  const auto all = traces(context, selection, outcome.findings);
   if (all.empty()) return nothing_observed(outcome, "trace");
   for (const Trace& trace : all) {
-    if (!check_trace(trace, arguments, scene, outcome)) return;
+    if (!check_trace(trace, arguments, context, outcome)) return;
   }
 }
 
-void check_collective_bytes(const Json& arguments, const Selection& selection, const Scene& scene,
+void check_collective_bytes(const Json& arguments, const Selection& selection, const JudgeContext& context,
                             Outcome& outcome) {
-  const auto all = traces(scene, selection, outcome.findings);
+  const auto all = traces(context, selection, outcome.findings);
   if (all.empty()) return nothing_observed(outcome, "trace");
   const double wanted = arguments.at("total").get<double>();
   for (const Trace& trace : all) {
@@ -120,7 +120,7 @@ void check_collective_bytes(const Json& arguments, const Selection& selection, c
       if (selected(event, arguments)) total += bytes_sent(event);
     }
     if (total == wanted) continue;
-    outcome.findings.push_back(failure(scene, trace.place,
+    outcome.findings.push_back(failure(context, trace.place,
                                        {"collective_bytes",
                                         fmt::format("{}: {} send {} bytes, {} are due", describe(trace.place),
                                                     subject(arguments), total, wanted),
@@ -129,8 +129,9 @@ void check_collective_bytes(const Json& arguments, const Selection& selection, c
   }
 }
 
-void check_order(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
-  const auto all = traces(scene, selection, outcome.findings);
+void check_order(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                 Outcome& outcome) {
+  const auto all = traces(context, selection, outcome.findings);
   if (all.empty()) return nothing_observed(outcome, "trace");
   for (const Trace& trace : all) {
     const std::vector<Collective>& events = trace.with_compute;
@@ -171,27 +172,29 @@ void check_order(const Json& arguments, const Selection& selection, const Scene&
                           shown("first"), first - events.begin());
     if (wrong.empty()) continue;
     outcome.findings.push_back(
-        failure(scene, trace.place,
+        failure(context, trace.place,
                 {"collective_order", fmt::format("{}: {} must come before {}, but {}", describe(trace.place),
                                                  shown("first"), shown("then"), wrong)}));
     return;
   }
 }
 
-void check_transport_bytes(const Json& arguments, const Selection&, const Scene& scene, Outcome& outcome) {
-  if (!scene.run.sent)
+void check_transport_bytes(const Json& arguments, const Selection&, const JudgeContext& context,
+                           Outcome& outcome) {
+  if (!context.run.sent)
     return;  // another backend than Gloo: the trace stays the testee's word, and is said to be
-  const auto sent = *scene.run.sent;
-  const auto least = arguments.at("at_least").get<std::uint64_t>(),
-             most = arguments.at("at_most").get<std::uint64_t>();
-  if (sent >= least && sent <= most) return;
+  const auto sent = *context.run.sent;
+  const auto min_bytes = arguments.at("at_least").get<std::uint64_t>(),
+             max_bytes = arguments.at("at_most").get<std::uint64_t>();
+  if (sent >= min_bytes && sent <= max_bytes) return;
   Finding finding{
       VerdictKind::fail, "transport_bytes",
-      fmt::format("the kernel counted {} bytes sent on the ranks' sockets during the case; {} are due {}",
-                  sent, sent < least ? fmt::format("at least {}", least) : fmt::format("at most {}", most),
-                  sent < least ? "for the gathers and reductions of this program"
-                               : "for them, so that something else was sent as well")};
-  finding.divergence = {{"actual", sent}, {"expected", sent < least ? least : most}};
+      fmt::format(
+          "the kernel counted {} bytes sent on the ranks' sockets during the case; {} are due {}", sent,
+          sent < min_bytes ? fmt::format("at least {}", min_bytes) : fmt::format("at most {}", max_bytes),
+          sent < min_bytes ? "for the gathers and reductions of this program"
+                           : "for them, so that something else was sent as well")};
+  finding.divergence = {{"actual", sent}, {"expected", sent < min_bytes ? min_bytes : max_bytes}};
   outcome.findings.push_back(std::move(finding));
 }
 

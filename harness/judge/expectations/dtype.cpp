@@ -20,7 +20,8 @@ bool among(const std::vector<std::string>& whats, const std::string& what) {
 
 }  // namespace
 
-void check_dtype(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+void check_dtype(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                 Outcome& outcome) {
   const auto whats = strings_of(arguments.at("what"));
   const DType wanted = dtype_from_name(arguments.at("is").get<std::string>());
   long carrying = 0, others = 0;
@@ -34,15 +35,15 @@ void check_dtype(const Json& arguments, const Selection& selection, const Scene&
     ++others;
     if (first && first->step <= place.step) return;
     first = failure(
-        scene, place,
+        context, place,
         {"dtype",
          fmt::format("{} is {} and must be {}", describe(place), dtype_name(dtype), dtype_name(wanted)),
          dtype_name(dtype), dtype_name(wanted)});
   };
-  for (const Held& held : scene.testee.held) {
-    if (!held.none && !held.pieces.empty()) look(held.place, held.dtype);
+  for (const RankShard& shard : context.testee.shards) {
+    if (!shard.none && !shard.pieces.empty()) look(shard.place, shard.dtype);
   }
-  for (const auto& [place, value] : scene.testee.values) {
+  for (const auto& [place, value] : context.testee.values) {
     if (is_register(place.what)) look(place, value.tensor.dtype);
   }
   if (first) {
@@ -58,10 +59,11 @@ void check_dtype(const Json& arguments, const Selection& selection, const Scene&
   outcome.findings.push_back(std::move(finding));
 }
 
-void check_finite(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+void check_finite(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                  Outcome& outcome) {
   const auto whats = strings_of(arguments.at("what"));
   long seen = 0;
-  for (const auto& [place, value] : scene.testee.values) {
+  for (const auto& [place, value] : context.testee.values) {
     if (!among(whats, place.what) || !selection.takes(place) || value.none) continue;
     ++seen;
     if (!is_floating(value.tensor.dtype)) continue;
@@ -69,7 +71,7 @@ void check_finite(const Json& arguments, const Selection& selection, const Scene
       const double element = value.tensor.element(i);
       if (std::isfinite(element)) continue;
       const auto index = unflatten(i, value.tensor.shape);
-      Finding finding = failure(scene, place,
+      Finding finding = failure(context, place,
                                 {"not_finite", fmt::format("{}: element [{}] is {}", describe(place),
                                                            fmt::join(index, ", "), element)});
       finding.divergence["index"] = index;
@@ -80,20 +82,20 @@ void check_finite(const Json& arguments, const Selection& selection, const Scene
   if (seen == 0) nothing_observed(outcome, arguments.at("what").dump());
 }
 
-void check_gradient_none(const Json& arguments, const Selection& selection, const Scene& scene,
+void check_gradient_none(const Json& arguments, const Selection& selection, const JudgeContext& context,
                          Outcome& outcome) {
   const Pattern match(arguments.value("match", std::string(".*")));
   const bool wanted = arguments.at("is").get<bool>();
   long seen = 0;
   auto word = [](bool none) { return none ? "none" : "present"; };
-  for (const auto& [place, value] : scene.testee.values) {
+  for (const auto& [place, value] : context.testee.values) {
     if (place.what != "gradients" || !selection.takes(place) || !match.found_in(place.name)) continue;
     if (value.none == wanted) {
       ++seen;
       continue;
     }
     outcome.findings.push_back(
-        failure(scene, place,
+        failure(context, place,
                 {"gradient_none",
                  fmt::format("{} is {} and must be {}", describe(place), word(value.none), word(wanted)),
                  word(value.none), word(wanted)}));
@@ -109,22 +111,22 @@ void check_gradient_none(const Json& arguments, const Selection& selection, cons
   outcome.findings.push_back(std::move(finding));
 }
 
-void check_requires_grad(const Json& arguments, const Selection& selection, const Scene& scene,
+void check_requires_grad(const Json& arguments, const Selection& selection, const JudgeContext& context,
                          Outcome& outcome) {
   const Pattern match(arguments.value("match", std::string(".*")));
   const bool wanted = arguments.at("is").get<bool>();
   long seen = 0;
   auto word = [](bool required) { return required ? "trained" : "frozen"; };
-  for (const Held& held : scene.testee.held) {
-    const Place& place = held.place;
+  for (const RankShard& shard : context.testee.shards) {
+    const Place& place = shard.place;
     if (place.what != "parameters" || !selection.takes(place) || !match.found_in(place.name)) continue;
-    if (held.requires_grad == wanted) {
+    if (shard.requires_grad == wanted) {
       ++seen;
       continue;
     }
-    const Json actual = held.requires_grad ? Json(*held.requires_grad) : Json(nullptr);
+    const Json actual = shard.requires_grad ? Json(*shard.requires_grad) : Json(nullptr);
     outcome.findings.push_back(failure(
-        scene, place,
+        context, place,
         {"requires_grad",
          fmt::format("{} has requires_grad {} and must be {}", describe(place), actual.dump(), word(wanted)),
          actual, wanted}));

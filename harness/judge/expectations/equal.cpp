@@ -19,17 +19,17 @@ struct NamedTruth {
 
 class Equal {
  public:
-  Equal(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome)
+  Equal(const Json& arguments, const Selection& selection, const JudgeContext& context, Outcome& outcome)
       : selection_(selection),
-        scene_(scene),
+        context_(context),
         outcome_(outcome),
         what_(strings_of(arguments.at("what"))),
         only_(arguments.value("only", std::string(".*"))),
         tolerance_(arguments.value("tolerance", Json())),
         check_dtype_(arguments.value("check_dtype", true)) {
-    order_sensitive_ = arguments.value("order_sensitive", false) && scene.a_case.world > 2;
+    order_sensitive_ = arguments.value("order_sensitive", false) && context.a_case.world > 2;
     for (const std::string& name : strings_of(arguments.at("to"))) {
-      const Truth& truth = scene.truths.named(name);
+      const Truth& truth = context.truths.named(name);
       if (truth.problem) {
         outcome.findings.push_back(*truth.problem);
         continue;
@@ -40,7 +40,7 @@ class Equal {
         continue;
       }
       // A recording whose reductions added in another order says nothing about this testee's last bits.
-      if (name == "golden" && order_sensitive_ && truth.reduction_order != scene.reduction_order()) {
+      if (name == "golden" && order_sensitive_ && truth.reduction_order != context.reduction_order()) {
         ++outcome.counts.truths.golden_left_out;
         continue;
       }
@@ -49,9 +49,9 @@ class Equal {
     }
     // The reference runs in the testee's order; the recording may speak about it only where order cannot
     // matter or is the same.
-    truths_comparable_ =
-        truths_.size() == 2 &&
-        (!order_sensitive_ || scene.truths.golden.reduction_order == scene.truths.reference.reduction_order);
+    truths_comparable_ = truths_.size() == 2 &&
+                         (!order_sensitive_ ||
+                          context.truths.golden.reduction_order == context.truths.reference.reduction_order);
   }
 
   void run() {
@@ -64,15 +64,15 @@ class Equal {
   }
 
  private:
-  // A testee that nobody judged has not passed. Of a truth that is missing or has a problem the constructor
-  // told; that finding is the worse one and decides.
+  // A testee that nobody judged has not passed. A truth that is missing or has a problem is reported by
+  // the constructor; that finding is the worse one and decides.
   void no_truth_left() {
     outcome_.findings.push_back(
         {VerdictKind::unresolved, "no_truth_left",
          fmt::format("nobody judged {}: the recording was made in reduction order '{}', this implementation "
                      "declares '{}', and the reference is not asked",
-                     fmt::join(what_, ", "), scene_.truths.golden.reduction_order,
-                     scene_.reduction_order())});
+                     fmt::join(what_, ", "), context_.truths.golden.reduction_order,
+                     context_.reduction_order())});
   }
 
   bool wanted(const Place& place) const {
@@ -94,14 +94,14 @@ class Equal {
   }
 
   void compare_values() {
-    for (const Place* place : wanted_places(scene_.testee.values))
-      compare_value(*place, scene_.testee.values.at(*place));
+    for (const Place* place : wanted_places(context_.testee.values))
+      compare_value(*place, context_.testee.values.at(*place));
     for (const NamedTruth& truth : truths_) {
       for (const Place* place : wanted_places(truth.truth->evidence->values)) {
-        if (place->rank && !scene_.program.takes_part(place->step, *place->rank)) continue;
-        if (counterparts(scene_.testee.values, *place).empty()) {
+        if (place->rank && !context_.program.takes_part(place->step, *place->rank)) continue;
+        if (counterparts(context_.testee.values, *place).empty()) {
           fail(
-              failure(scene_, *place,
+              failure(context_, *place,
                       {"missing_value", fmt::format("{}: the {} has it, the implementation did not answer it",
                                                     describe(*place), truth.name)}));
         }
@@ -133,10 +133,10 @@ class Equal {
         note_noise_due(difference);
         Place shown = place;
         if (!shown.rank) shown.rank = other->rank;
-        Finding finding = tensor_failure(scene_, shown, actual, expected, difference, truth.name);
+        Finding finding = tensor_failure(context_, shown, actual, expected, difference, truth.name);
         if (difference.kind == Difference::Kind::value) {
           add_neighbours(finding, place, difference.index);
-          if (order_sensitive_ && scene_.reduction_order() == "unspecified")
+          if (order_sensitive_ && context_.reduction_order() == "unspecified")
             finding.summary +=
                 "; the testee does not say in which order its reductions add: if it is the order of ranks or "
                 "Gloo's ring, declare reduction_order \"rank\" or \"ring\" in hello and be judged by it";
@@ -149,23 +149,23 @@ class Equal {
 
   // Upstream's or the scenario's, and in the tolerance lane the noise of the tensor beside it.
   Tolerance tolerance(const Place& place, const Value& a, const Value& b) const {
-    Tolerance allowed = tolerance_from(tolerance_, scene_.a_case.lane, a.tensor.dtype, b.tensor.dtype);
-    if (counts_noise(allowed) && scene_.truths.noise) allowed.noise = scene_.truths.noise->at(place);
+    Tolerance allowed = tolerance_from(tolerance_, context_.a_case.lane, a.tensor.dtype, b.tensor.dtype);
+    if (counts_noise(allowed) && context_.truths.noise) allowed.noise = context_.truths.noise->at(place);
     return allowed;
   }
   bool counts_noise(const Tolerance& allowed) const {
-    return !allowed.exact && scene_.a_case.lane == Lane::tolerance;
+    return !allowed.exact && context_.a_case.lane == Lane::tolerance;
   }
   void note_noise_due(const Difference& difference) {
     if (difference.kind == Difference::Kind::value && counts_noise(difference.tolerance) &&
-        !scene_.truths.noise)
+        !context_.truths.noise)
       outcome_.noise_due = true;
   }
 
   // What each truth says about the very element, so that a person sees at once who stands alone.
   void add_neighbours(Finding& finding, const Place& place, std::int64_t index) const {
     for (const char* name : {"golden", "reference"}) {
-      const Truth& truth = scene_.truths.named(name);
+      const Truth& truth = context_.truths.named(name);
       if (!truth.evidence) continue;
       const auto others = counterparts(truth.evidence->values, place);
       if (others.empty()) continue;
@@ -176,8 +176,8 @@ class Equal {
   }
 
   bool disagreement(const Place& place) {
-    const auto& reference = scene_.truths.reference.evidence->values;
-    const auto& golden = scene_.truths.golden.evidence->values;
+    const auto& reference = context_.truths.reference.evidence->values;
+    const auto& golden = context_.truths.golden.evidence->values;
     for (const Place* of_golden : counterparts(golden, place)) {
       for (const Place* of_reference : counterparts(reference, *of_golden)) {
         const Value& r = reference.at(*of_reference);
@@ -187,7 +187,7 @@ class Equal {
           difference = compare(r.tensor, g.tensor, tolerance(place, r, g), check_dtype_);
         if (!difference && !presence_differs(r, g)) continue;
         note_noise_due(difference);
-        Finding finding = tensor_failure(scene_, *of_golden, r, g, difference, "golden recording");
+        Finding finding = tensor_failure(context_, *of_golden, r, g, difference, "golden recording");
         finding.kind = VerdictKind::setup_error;
         finding.code = "truths_disagree";
         finding.summary =
@@ -202,7 +202,7 @@ class Equal {
   }
 
   void compare_facts() {
-    for (const Place* place : wanted_places(scene_.testee.facts)) {
+    for (const Place* place : wanted_places(context_.testee.facts)) {
       for (const NamedTruth& truth : truths_) {
         const Json* expected = counterpart_fact(*truth.truth->evidence, *place);
         if (!expected) {
@@ -210,8 +210,8 @@ class Equal {
           continue;
         }
         ++facts_;
-        if (auto difference = fact_difference(place->what, scene_.testee.facts.at(*place), *expected)) {
-          fail(failure(scene_, *place,
+        if (auto difference = fact_difference(place->what, context_.testee.facts.at(*place), *expected)) {
+          fail(failure(context_, *place,
                        {"fact",
                         fmt::format("{}: {} is {} where the {} has {}", describe(*place), difference->where,
                                     difference->actual.dump(), truth.name, difference->expected.dump()),
@@ -222,7 +222,7 @@ class Equal {
   }
 
   void incomplete(const NamedTruth& truth, const Place& place) {
-    Finding finding = failure(scene_, place,
+    Finding finding = failure(context_, place,
                               {truth.name + "_incomplete",
                                fmt::format("the {} does not say what {} is", truth.name, describe(place))});
     finding.kind = VerdictKind::setup_error;
@@ -246,7 +246,7 @@ class Equal {
   }
 
   const Selection& selection_;
-  const Scene& scene_;
+  const JudgeContext& context_;
   Outcome& outcome_;
   std::vector<std::string> what_;
   Pattern only_;
@@ -262,8 +262,9 @@ class Equal {
 
 }  // namespace
 
-void check_equal(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
-  Equal(arguments, selection, scene, outcome).run();
+void check_equal(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                 Outcome& outcome) {
+  Equal(arguments, selection, context, outcome).run();
 }
 
 }  // namespace fsdp_cts

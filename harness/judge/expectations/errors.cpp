@@ -18,15 +18,15 @@ std::vector<int> ranks_from(const Json& arguments, int world) {
   return all;
 }
 
-std::string told(const Json& error) {
+std::string error_text(const Json& error) {
   if (error.is_null()) return "no error";
   return fmt::format("{} in {} ({:.160})", error.value("type", "?"), error.value("phase", "?"),
                      error.value("message", ""));
 }
 
 std::vector<std::pair<Place, const Json*>> attempts_named(const Json& arguments, const Selection& selection,
-                                                          const Scene& scene) {
-  auto facts = selected_facts(scene, selection, "attempt");
+                                                          const JudgeContext& context) {
+  auto facts = selected_facts(context, selection, "attempt");
   const std::string name = arguments.at("attempt").get<std::string>();
   std::erase_if(facts, [&](const auto& fact) { return fact.first.name != name; });
   return facts;
@@ -34,21 +34,22 @@ std::vector<std::pair<Place, const Json*>> attempts_named(const Json& arguments,
 
 }  // namespace
 
-void check_error(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
-  const auto facts = attempts_named(arguments, selection, scene);
+void check_error(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                 Outcome& outcome) {
+  const auto facts = attempts_named(arguments, selection, context);
   if (facts.empty())
     return nothing_observed(outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
-  const auto ranks = ranks_from(arguments, scene.a_case.world);
+  const auto ranks = ranks_from(arguments, context.a_case.world);
   for (const auto& [place, fact] : facts) {
     const Json& error = fact->at("error");
     const bool wanted = std::find(ranks.begin(), ranks.end(), place.rank.value_or(0)) != ranks.end();
     auto fail = [&](const char* code, const std::string& expected) {
       outcome.findings.push_back(
-          failure(scene, place,
+          failure(context, place,
                   {code,
                    fmt::format("{} '{}' on rank {}: {}; expected {}", "attempt", place.name,
-                               place.rank.value_or(0), told(error), expected),
-                   told(error), expected}));
+                               place.rank.value_or(0), error_text(error), expected),
+                   error_text(error), expected}));
     };
     if (!wanted) {
       if (!error.is_null()) return fail("unexpected_error", "no error on this rank");
@@ -66,18 +67,19 @@ void check_error(const Json& arguments, const Selection& selection, const Scene&
   }
 }
 
-void check_no_error(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
-  const auto facts = attempts_named(arguments, selection, scene);
+void check_no_error(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                    Outcome& outcome) {
+  const auto facts = attempts_named(arguments, selection, context);
   if (facts.empty())
     return nothing_observed(outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
   for (const auto& [place, fact] : facts) {
     const Json& error = fact->at("error");
     if (error.is_null()) continue;
-    outcome.findings.push_back(failure(scene, place,
+    outcome.findings.push_back(failure(context, place,
                                        {"unexpected_error",
                                         fmt::format("attempt '{}' on rank {}: {}; expected no error",
-                                                    place.name, place.rank.value_or(0), told(error)),
-                                        told(error), "no error"}));
+                                                    place.name, place.rank.value_or(0), error_text(error)),
+                                        error_text(error), "no error"}));
     return;
   }
 }
@@ -92,9 +94,10 @@ long count_matching(const Json& warnings, const std::string& message, const std:
   });
 }
 
-std::map<int, long> warnings_by_rank(const Json& arguments, const Selection& selection, const Scene& scene) {
+std::map<int, long> warnings_by_rank(const Json& arguments, const Selection& selection,
+                                     const JudgeContext& context) {
   std::map<int, long> counts;
-  for (const auto& [place, fact] : selected_facts(scene, selection, "warnings")) {
+  for (const auto& [place, fact] : selected_facts(context, selection, "warnings")) {
     counts[place.rank.value_or(0)] += count_matching(fact->at("warnings"), arguments.at("message"),
                                                      arguments.value("category", std::string()));
   }
@@ -103,19 +106,20 @@ std::map<int, long> warnings_by_rank(const Json& arguments, const Selection& sel
 
 }  // namespace
 
-void check_warning(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
-  const auto counts = warnings_by_rank(arguments, selection, scene);
+void check_warning(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                   Outcome& outcome) {
+  const auto counts = warnings_by_rank(arguments, selection, context);
   if (counts.empty()) return nothing_observed(outcome, "warnings");
   const long at_least = arguments.value("at_least", 1L);
-  for (int rank : ranks_from(arguments, scene.a_case.world)) {
+  for (int rank : ranks_from(arguments, context.a_case.world)) {
     const long count = counts.count(rank) ? counts.at(rank) : 0;
     if (count >= at_least) continue;
     Place place;
-    place.step = scene.program.size();
+    place.step = context.program.size();
     place.what = "warnings";
     place.rank = rank;
     outcome.findings.push_back(
-        failure(scene, place,
+        failure(context, place,
                 {"warning_missing",
                  fmt::format("rank {} warned {} times with a message matching '{}', at least {} are due",
                              rank, count, arguments.at("message").get<std::string>(), at_least),
@@ -124,17 +128,17 @@ void check_warning(const Json& arguments, const Selection& selection, const Scen
   }
 }
 
-void check_no_warning(const Json& arguments, const Selection& selection, const Scene& scene,
+void check_no_warning(const Json& arguments, const Selection& selection, const JudgeContext& context,
                       Outcome& outcome) {
-  const auto counts = warnings_by_rank(arguments, selection, scene);
+  const auto counts = warnings_by_rank(arguments, selection, context);
   if (counts.empty()) return nothing_observed(outcome, "warnings");
   for (const auto& [rank, count] : counts) {
     if (count == 0) continue;
     Place place;
-    place.step = scene.program.size();
+    place.step = context.program.size();
     place.what = "warnings";
     place.rank = rank;
-    outcome.findings.push_back(failure(scene, place,
+    outcome.findings.push_back(failure(context, place,
                                        {"unexpected_warning",
                                         fmt::format("rank {} warned with a message matching '{}'", rank,
                                                     arguments.at("message").get<std::string>()),

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "harness/case/case.hpp"
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 

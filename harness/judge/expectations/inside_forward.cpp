@@ -7,8 +7,9 @@
 
 namespace fsdp_cts {
 
-void check_recorded(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
-  const auto facts = selected_facts(scene, selection, "recorded");
+void check_recorded(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                    Outcome& outcome) {
+  const auto facts = selected_facts(context, selection, "recorded");
   if (facts.empty()) return nothing_observed(outcome, "recorded");
   for (const auto& [place, fact] : facts) {
     const Json& values = fact->at("values");
@@ -19,7 +20,7 @@ void check_recorded(const Json& arguments, const Selection& selection, const Sce
       auto text = [](const Json& dtype) {
         return dtype.is_null() ? std::string("nothing") : dtype.get<std::string>();
       };
-      Finding finding = failure(scene, place,
+      Finding finding = failure(context, place,
                                 {"recorded_dtype",
                                  fmt::format("{}: the module body saw {} for '{}' and must see {}",
                                              describe(place), text(actual), key, text(wanted)),
@@ -31,16 +32,16 @@ void check_recorded(const Json& arguments, const Selection& selection, const Sce
   }
 }
 
-void check_seen_parameters(const Json& arguments, const Selection& selection, const Scene& scene,
+void check_seen_parameters(const Json& arguments, const Selection& selection, const JudgeContext& context,
                            Outcome& outcome) {
   const std::string key = arguments.at("as").get<std::string>();
-  const auto facts = selected_facts(scene, selection, "seen_parameters");
+  const auto facts = selected_facts(context, selection, "seen_parameters");
   if (facts.empty()) return nothing_observed(outcome, "seen_parameters");
   for (const auto& [place, fact] : facts) {
     const Json actual = fact->at("values").value(key, Json());
     if (same_json(actual, arguments.at("is"))) continue;
     outcome.findings.push_back(
-        failure(scene, place,
+        failure(context, place,
                 {"seen_parameters",
                  fmt::format("{}: inside '{}' the module body saw {} and must see {}", describe(place), key,
                              actual.dump(), arguments.at("is").dump()),

@@ -34,13 +34,13 @@ const std::map<std::string, ExpectationCheck>& expectation_kinds() {
   return kinds;
 }
 
-void check_expectation(const Json& expectation, const Scene& scene, Outcome& outcome) {
+void check_expectation(const Json& expectation, const JudgeContext& context, Outcome& outcome) {
   const auto& kinds = expectation_kinds();
   for (const auto& [key, arguments] : expectation.items()) {
     auto kind = kinds.find(key);
     if (kind == kinds.end()) continue;
     const std::size_t before = outcome.findings.size();
-    kind->second(arguments, Selection(expectation, scene.program), scene, outcome);
+    kind->second(arguments, Selection(expectation, context.program), context, outcome);
     ++outcome.counts.checks;
     for (std::size_t i = before; i < outcome.findings.size(); ++i) {
       Json divergence{{"expectation", key}};

@@ -6,6 +6,7 @@
 
 #include "harness/judge/expectations/kinds.hpp"
 #include "harness/judge/expectations/layout_rules.hpp"
+#include "harness/scenario/resolve/module_state.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -34,8 +35,8 @@ struct FlatUnit {
 
 class FlatUnits {
  public:
-  FlatUnits(const Scene& scene, const std::string& model) : scene_(scene), model_(model) {
-    const Json* plan = scene.plan.plan(model);
+  FlatUnits(const JudgeContext& context, const std::string& model) : context_(context), model_(model) {
+    const Json* plan = context.plan.plan(model);
     if (!plan) return;
     const Json& entries = plan->at("units");
     const bool automatic = std::any_of(entries.begin(), entries.end(), [](const Json& unit) {
@@ -63,7 +64,7 @@ class FlatUnits {
 
  private:
   void from_reference(const Json& entries) {
-    const Evidence* reference = scene_.truths.reference.evidence;
+    const Evidence* reference = context_.truths.reference.evidence;
     if (!reference) return;
     for (const auto& [place, fact] : reference->facts) {
       if (place.what != "units" || place.model != model_) continue;
@@ -104,8 +105,8 @@ class FlatUnits {
   // Every parameter goes to the innermost unit around it. 16 bytes of the compute dtype is what members are
   // aligned to.
   void fill() {
-    auto model = scene_.a_case.models.find(model_);
-    if (model == scene_.a_case.models.end()) return;
+    auto model = context_.a_case.models.find(model_);
+    if (model == context_.a_case.models.end()) return;
     for (const StateShape& state : module_state(*model)) {
       if (state.is_buffer || ignored(state.name)) continue;
       FlatUnit* best = nullptr;
@@ -122,7 +123,7 @@ class FlatUnits {
     }
   }
 
-  const Scene& scene_;
+  const JudgeContext& context_;
   std::string model_;
   std::vector<FlatUnit> units_;
   std::map<std::string, DType> dtype_;
@@ -131,83 +132,84 @@ class FlatUnits {
 
 class Layout {
  public:
-  Layout(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome)
+  Layout(const Json& arguments, const Selection& selection, const JudgeContext& context, Outcome& outcome)
       : arguments_(arguments),
         selection_(selection),
-        scene_(scene),
+        context_(context),
         outcome_(outcome),
         kind_(arguments.value("kind", std::string())) {}
 
   void run() {
     long seen = 0;
-    for (const Held& held : scene_.testee.held) {
-      if (!concerns(held)) continue;
+    for (const RankShard& shard : context_.testee.shards) {
+      if (!concerns(shard)) continue;
       ++seen;
-      if (!check(held)) return;
+      if (!check(shard)) return;
     }
-    if (seen == 0) nothing_observed(outcome_, "parameters that lie still");
+    if (seen == 0) nothing_observed(outcome_, "parameters at rest");
   }
 
  private:
-  bool concerns(const Held& held) const {
-    const std::string& what = held.place.what;
-    if (what != "parameters" && (what != "gradients" || held.none || !held.sharded)) return false;
-    if (!selection_.takes(held.place)) return false;
+  bool concerns(const RankShard& shard) const {
+    const std::string& what = shard.place.what;
+    if (what != "parameters" && (what != "gradients" || shard.none || !shard.sharded)) return false;
+    if (!selection_.takes(shard.place)) return false;
     if (!arguments_.value("sharded", true)) return true;
-    if (!scene_.plan.plan(held.place.model)) return false;
-    // The rule of an API is about parameters that lie still; literal pieces are right whenever they are
+    if (!context_.plan.plan(shard.place.model)) return false;
+    // The rule of an API is about parameters at rest; literal pieces are right whenever they are
     // looked at.
-    if (!arguments_.contains("pieces") && !scene_.program.at(held.place.step).settled) return false;
-    if (arguments_.contains("pieces")) return arguments_["pieces"].contains(held.place.name);
-    return scene_.plan.unit_of(held.place.model, held.place.name) != nullptr;
+    if (!arguments_.contains("pieces") && !context_.program.at(shard.place.step).settled) return false;
+    if (arguments_.contains("pieces")) return arguments_["pieces"].contains(shard.place.name);
+    return context_.plan.unit_of(shard.place.model, shard.place.name) != nullptr;
   }
 
-  bool fail(const Held& held, const char* code, const std::string& words, Json actual = nullptr,
+  bool fail(const RankShard& shard, const char* code, const std::string& words, Json actual = nullptr,
             Json expected = nullptr) {
     outcome_.findings.push_back(
-        failure(scene_, held.place,
-                {code, describe(held.place) + " " + words, std::move(actual), std::move(expected)}));
+        failure(context_, shard.place,
+                {code, describe(shard.place) + " " + words, std::move(actual), std::move(expected)}));
     return false;
   }
 
-  bool check(const Held& held) {
+  bool check(const RankShard& shard) {
     if (!arguments_.value("sharded", true)) {
-      return !held.sharded ||
-             fail(held, "sharded", "is sharded and must be whole on every rank", "sharded", "whole");
+      return !shard.sharded ||
+             fail(shard, "sharded", "is sharded and must be whole on every rank", "sharded", "whole");
     }
     std::vector<Piece> wanted;
     if (arguments_.contains("pieces")) {
-      for (const Json& piece : arguments_["pieces"][held.place.name]) {
-        if (piece.at(0) == *held.place.rank)
+      for (const Json& piece : arguments_["pieces"][shard.place.name]) {
+        if (piece.at(0) == *shard.place.rank)
           wanted.push_back({piece.at(1).get<std::int64_t>(), piece.at(2).get<std::int64_t>()});
       }
     } else if (kind_ == "flat") {
-      const auto pieces = flat(held);
+      const auto pieces = flat(shard);
       if (!pieces) return outcome_.findings.empty();
       wanted = *pieces;
     } else {
-      const auto pieces = per_parameter(held);
+      const auto pieces = per_parameter(shard);
       if (!pieces) return true;
       wanted = *pieces;
     }
-    const auto actual = merged(held.pieces);
+    const auto actual = merged(shard.pieces);
     wanted = merged(std::move(wanted));
     if (actual == wanted) return true;
-    if (!held.sharded)
-      return fail(held, "not_sharded",
+    if (!shard.sharded)
+      return fail(shard, "not_sharded",
                   fmt::format("is whole and must be sharded (here: elements {})", text(wanted)), "whole",
                   as_json(wanted));
-    return fail(held, "layout", fmt::format("holds elements {} and must hold {}", text(actual), text(wanted)),
+    return fail(shard, "layout",
+                fmt::format("holds elements {} and must hold {}", text(actual), text(wanted)),
                 as_json(actual), as_json(wanted));
   }
 
   struct Position {
     int rank, ranks;
   };
-  Position position(const Held& held) const {
-    const ShardGroups groups = scene_.plan.shard_groups(held.place.model, held.place.name);
+  Position position(const RankShard& shard) const {
+    const ShardGroups groups = context_.plan.shard_groups(shard.place.model, shard.place.name);
     for (const auto& group : groups.groups) {
-      auto member = std::find(group.begin(), group.end(), *held.place.rank);
+      auto member = std::find(group.begin(), group.end(), *shard.place.rank);
       if (member != group.end())
         return {static_cast<int>(member - group.begin()), static_cast<int>(group.size())};
     }
@@ -215,41 +217,41 @@ class Layout {
   }
 
   // Nothing for parameters that the plan leaves alone.
-  std::optional<std::vector<Piece>> per_parameter(const Held& held) const {
-    const Json& unit = *scene_.plan.unit_of(held.place.model, held.place.name);
+  std::optional<std::vector<Piece>> per_parameter(const RankShard& shard) const {
+    const Json& unit = *context_.plan.unit_of(shard.place.model, shard.place.name);
     if (auto ignored = unit.find("ignored_parameters"); ignored != unit.end() && ignored->is_array()) {
       const auto names = strings_of(*ignored);
-      if (std::find(names.begin(), names.end(), held.place.name) != names.end()) return std::nullopt;
+      if (std::find(names.begin(), names.end(), shard.place.name) != names.end()) return std::nullopt;
     }
     std::int64_t dim = 0;
     if (auto dims = unit.find("shard_dims"); dims != unit.end() && dims->is_object())
-      dim = dims->value(held.place.name, std::int64_t{0});
-    const Position at = position(held);
-    return chunk_pieces(held.global_shape, dim, at.rank, at.ranks);
+      dim = dims->value(shard.place.name, std::int64_t{0});
+    const Position at = position(shard);
+    return chunk_pieces(shard.global_shape, dim, at.rank, at.ranks);
   }
 
-  std::optional<std::vector<Piece>> flat(const Held& held) {
-    auto [units, fresh] = units_.try_emplace(held.place.model, scene_, held.place.model);
+  std::optional<std::vector<Piece>> flat(const RankShard& shard) {
+    auto [units, fresh] = units_.try_emplace(shard.place.model, context_, shard.place.model);
     if (!units->second.known()) {
       outcome_.findings.push_back({VerdictKind::setup_error, "reference_incomplete",
                                    "layout flat under an automatic wrap policy needs the reference's unit "
                                    "tree: the program must observe `units`"});
       return std::nullopt;
     }
-    const FlatUnit* unit = units->second.unit_of(held.place.name);
+    const FlatUnit* unit = units->second.unit_of(shard.place.name);
     if (!unit || !unit->sharded)
       return std::vector<Piece>{{0, [&] {
                                    std::int64_t numel = 1;
-                                   for (std::int64_t size : held.global_shape) numel *= size;
+                                   for (std::int64_t size : shard.global_shape) numel *= size;
                                    return numel;
                                  }()}};
-    const Position at = position(held);
-    return flat_pieces(unit->members, unit->alignment, at.rank, at.ranks).at(held.place.name);
+    const Position at = position(shard);
+    return flat_pieces(unit->members, unit->alignment, at.rank, at.ranks).at(shard.place.name);
   }
 
   const Json& arguments_;
   const Selection& selection_;
-  const Scene& scene_;
+  const JudgeContext& context_;
   Outcome& outcome_;
   std::string kind_;
   std::map<std::string, FlatUnits> units_;
@@ -257,8 +259,9 @@ class Layout {
 
 }  // namespace
 
-void check_layout(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
-  Layout(arguments, selection, scene, outcome).run();
+void check_layout(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                  Outcome& outcome) {
+  Layout(arguments, selection, context, outcome).run();
 }
 
 }  // namespace fsdp_cts

@@ -23,10 +23,10 @@ struct SideKey {
 using Side = std::map<SideKey, const Place*>;
 
 template <class Belongs>
-Side side_of(const Scene& scene, const std::vector<std::string>& whats, const Belongs& belongs) {
+Side side_of(const JudgeContext& context, const std::vector<std::string>& whats, const Belongs& belongs) {
   Side side;
   std::map<std::tuple<std::string, std::string, std::optional<int>>, int> seen;
-  for (const auto& [place, value] : scene.testee.values) {
+  for (const auto& [place, value] : context.testee.values) {
     if (std::find(whats.begin(), whats.end(), place.what) == whats.end() || !belongs(place)) continue;
     side[{place.what, place.name, seen[{place.what, place.name, place.rank}]++, place.rank}] = &place;
   }
@@ -64,19 +64,19 @@ struct Sides {
   std::string first_name, second_name;
 };
 
-Sides sides_from(const Json& arguments, const Selection& selection, const Scene& scene) {
+Sides sides_from(const Json& arguments, const Selection& selection, const JudgeContext& context) {
   const auto whats = strings_of(arguments.at("what"));
   if (auto labels = arguments.find("labels"); labels != arguments.end()) {
     auto with_label = [&](const std::string& label) {
-      return side_of(scene, whats, [&](const Place& place) {
-        return selection.takes(place) && scene.program.at(place.step).label == label;
+      return side_of(context, whats, [&](const Place& place) {
+        return selection.takes(place) && context.program.at(place.step).label == label;
       });
     };
     const auto names = strings_of(*labels);
     return {with_label(names.at(0)), with_label(names.at(1)), "'" + names[0] + "'", "'" + names[1] + "'"};
   }
   auto of_model = [&](const std::string& model) {
-    return side_of(scene, whats, [&](const Place& place) {
+    return side_of(context, whats, [&](const Place& place) {
       return selection.takes_step(place.step) && place.model == model;
     });
   };
@@ -87,25 +87,26 @@ Sides sides_from(const Json& arguments, const Selection& selection, const Scene&
 
 // Calls visit(first place, second place, difference, values) for every pair; reports what has no partner.
 template <class Visit>
-void for_pairs(const Sides& sides, const Json& arguments, const Scene& scene, Outcome& outcome,
+void for_pairs(const Sides& sides, const Json& arguments, const JudgeContext& context, Outcome& outcome,
                const Visit& visit) {
   const Json tolerance = arguments.value("tolerance", Json());
   bool any = false;
   auto lonely = [&](const Place& place, const std::string& other) {
-    outcome.findings.push_back(failure(
-        scene, place, {"missing_value", fmt::format("{} has no counterpart in {}", describe(place), other)}));
+    outcome.findings.push_back(
+        failure(context, place,
+                {"missing_value", fmt::format("{} has no counterpart in {}", describe(place), other)}));
   };
   for (const auto& [key, place] : sides.first) {
     const auto others = partners(sides.second, key);
     if (others.empty()) return lonely(*place, sides.second_name);
     for (const Place* other : others) {
       any = true;
-      const Value& a = scene.testee.values.at(*place);
-      const Value& b = scene.testee.values.at(*other);
+      const Value& a = context.testee.values.at(*place);
+      const Value& b = context.testee.values.at(*other);
       Difference difference;
       if (!presence_differs(a, b) && !a.none) {
         difference = compare(a.tensor, b.tensor,
-                             tolerance_from(tolerance, scene.a_case.lane, a.tensor.dtype, b.tensor.dtype),
+                             tolerance_from(tolerance, context.a_case.lane, a.tensor.dtype, b.tensor.dtype),
                              arguments.value("check_dtype", true));
       }
       visit(*place, a, b, difference);
@@ -119,46 +120,48 @@ void for_pairs(const Sides& sides, const Json& arguments, const Scene& scene, Ou
 
 }  // namespace
 
-void check_match(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
-  const Sides sides = sides_from(arguments, selection, scene);
-  bool told = false;
-  for_pairs(sides, arguments, scene, outcome,
+void check_match(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                 Outcome& outcome) {
+  const Sides sides = sides_from(arguments, selection, context);
+  bool reported = false;
+  for_pairs(sides, arguments, context, outcome,
             [&](const Place& place, const Value& a, const Value& b, const Difference& difference) {
               if (!presence_differs(a, b) && !a.none) count_comparison(outcome, difference);
-              if (told || (!difference && !presence_differs(a, b))) return;
-              told = true;
-              outcome.findings.push_back(tensor_failure(scene, place, a, b, difference, sides.second_name));
+              if (reported || (!difference && !presence_differs(a, b))) return;
+              reported = true;
+              outcome.findings.push_back(tensor_failure(context, place, a, b, difference, sides.second_name));
             });
 }
 
-void check_differ(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
-  const Sides sides = sides_from(arguments, selection, scene);
+void check_differ(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                  Outcome& outcome) {
+  const Sides sides = sides_from(arguments, selection, context);
   const bool limited = arguments.contains("only");
   const Pattern only(arguments.value("only", std::string(".*")));
   long differing = 0, named = 0;
-  bool told = false;
+  bool reported = false;
   const Place* first = nullptr;
-  for_pairs(sides, arguments, scene, outcome,
+  for_pairs(sides, arguments, context, outcome,
             [&](const Place& place, const Value& a, const Value& b, const Difference& difference) {
               if (!first) first = &place;
               const bool differs = difference || presence_differs(a, b);
               const bool should = only.found_in(place.name);
               named += should;
               if (differs && should) ++differing;
-              if (told || !limited || differs == should) return;
-              told = true;
+              if (reported || !limited || differs == should) return;
+              reported = true;
               outcome.findings.push_back(
-                  should ? failure(scene, place,
+                  should ? failure(context, place,
                                    {"not_different", fmt::format("{} is the same in {} and must not be",
                                                                  describe(place), sides.second_name)})
-                         : tensor_failure(scene, place, a, b, difference, sides.second_name));
+                         : tensor_failure(context, place, a, b, difference, sides.second_name));
             });
   if (limited && first && named == 0)
     nothing_observed(outcome, fmt::format("anything in {} named '{}'", arguments.at("what").dump(),
                                           arguments.at("only").get<std::string>()));
   if (!limited && first && differing == 0) {
     outcome.findings.push_back(
-        failure(scene, *first,
+        failure(context, *first,
                 {"not_different", fmt::format("{} and {} agree in every {} and must not", sides.first_name,
                                               sides.second_name, arguments.at("what").dump())}));
   }

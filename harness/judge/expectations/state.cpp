@@ -26,15 +26,15 @@ std::string shown(const std::string& module) {
 
 }  // namespace
 
-void check_unit_tree(const Json& arguments, const Selection& selection, const Scene& scene,
+void check_unit_tree(const Json& arguments, const Selection& selection, const JudgeContext& context,
                      Outcome& outcome) {
-  const auto facts = selected_facts(scene, selection, "units");
+  const auto facts = selected_facts(context, selection, "units");
   if (facts.empty()) return nothing_observed(outcome, "units");
   for (const auto& [place, fact] : facts) {
     const Json& units = fact->at("units");
     auto fail = [&](const char* code, const std::string& words, Json actual, Json expected) {
       outcome.findings.push_back(failure(
-          scene, place, {code, describe(place) + ": " + words, std::move(actual), std::move(expected)}));
+          context, place, {code, describe(place) + ": " + words, std::move(actual), std::move(expected)}));
     };
     for (const Json& wanted : arguments) {
       const std::string module = wanted.at("module").get<std::string>();
@@ -60,8 +60,9 @@ void check_unit_tree(const Json& arguments, const Selection& selection, const Sc
   }
 }
 
-void check_counters(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
-  const auto facts = selected_facts(scene, selection, "counters");
+void check_counters(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                    Outcome& outcome) {
+  const auto facts = selected_facts(context, selection, "counters");
   if (facts.empty()) return nothing_observed(outcome, "counters");
   for (const auto& [place, fact] : facts) {
     for (const auto& [name, wanted] : arguments.items()) {
@@ -71,7 +72,7 @@ void check_counters(const Json& arguments, const Selection& selection, const Sce
                          (bound ? actual.get<long>() >= wanted.at("at_least").get<long>() : actual == wanted);
       if (right) continue;
       Finding finding =
-          failure(scene, place,
+          failure(context, place,
                   {"counter",
                    fmt::format("{}: {} is {} and must be {}{}", describe(place), name, actual.dump(),
                                bound ? "at least " : "", (bound ? wanted.at("at_least") : wanted).dump()),
@@ -83,15 +84,15 @@ void check_counters(const Json& arguments, const Selection& selection, const Sce
   }
 }
 
-void check_training_state(const Json& arguments, const Selection& selection, const Scene& scene,
+void check_training_state(const Json& arguments, const Selection& selection, const JudgeContext& context,
                           Outcome& outcome) {
-  const auto facts = selected_facts(scene, selection, "training_state");
+  const auto facts = selected_facts(context, selection, "training_state");
   if (facts.empty()) return nothing_observed(outcome, "training_state");
   for (const auto& [place, fact] : facts) {
     const Json& actual = fact->at("value");
     if (actual == arguments.at("is")) continue;
     outcome.findings.push_back(failure(
-        scene, place,
+        context, place,
         {"training_state",
          fmt::format("{} is {} and must be {}", describe(place), actual.dump(), arguments.at("is").dump()),
          actual, arguments.at("is")}));
@@ -99,15 +100,16 @@ void check_training_state(const Json& arguments, const Selection& selection, con
   }
 }
 
-void check_devices(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
-  const auto facts = selected_facts(scene, selection, "devices");
+void check_devices(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                   Outcome& outcome) {
+  const auto facts = selected_facts(context, selection, "devices");
   if (facts.empty()) return nothing_observed(outcome, "devices");
   const bool cpu_due = arguments.at("is") == "cpu";
   for (const auto& [place, fact] : facts) {
     for (const auto& [name, device] : fact->at("values").items()) {
       if ((device == "cpu") == cpu_due) continue;
       Finding finding =
-          failure(scene, place,
+          failure(context, place,
                   {"device",
                    fmt::format("{}: '{}' lies on {} and must lie on the {}", describe(place), name,
                                device.get<std::string>(), arguments.at("is").get<std::string>()),
@@ -119,9 +121,9 @@ void check_devices(const Json& arguments, const Selection& selection, const Scen
   }
 }
 
-void check_registered_parameters(const Json& arguments, const Selection& selection, const Scene& scene,
-                                 Outcome& outcome) {
-  const auto facts = selected_facts(scene, selection, "registered_parameters");
+void check_registered_parameters(const Json& arguments, const Selection& selection,
+                                 const JudgeContext& context, Outcome& outcome) {
+  const auto facts = selected_facts(context, selection, "registered_parameters");
   if (facts.empty()) return nothing_observed(outcome, "registered_parameters");
   for (const auto& [place, fact] : facts) {
     const Json& values = fact->at("values");
@@ -134,12 +136,12 @@ void check_registered_parameters(const Json& arguments, const Selection& selecti
     std::sort(sizes.begin(), sizes.end());
     const auto differs = [&](const char* unit, const Json& actual) {
       if (!arguments.contains(unit) || arguments.at(unit) == actual) return false;
-      outcome.findings.push_back(
-          failure(scene, place,
-                  {"registered_parameters",
-                   fmt::format("{}: the module hands {} to an optimizer, {} {} of parameters; it must be {}",
-                               describe(place), values.dump(), actual.dump(), unit, arguments.at(unit).dump()),
-                   actual, arguments.at(unit)}));
+      outcome.findings.push_back(failure(
+          context, place,
+          {"registered_parameters",
+           fmt::format("{}: the module hands {} to an optimizer, {} {} of parameters; it must be {}",
+                       describe(place), values.dump(), actual.dump(), unit, arguments.at(unit).dump()),
+           actual, arguments.at(unit)}));
       return true;
     };
     if (differs("count", sizes.size()) ||
@@ -150,16 +152,17 @@ void check_registered_parameters(const Json& arguments, const Selection& selecti
 }
 
 // From the first clock with the one label to the last with the other, on every rank that the expectation names.
-void check_elapsed(const Json& arguments, const Selection& selection, const Scene& scene, Outcome& outcome) {
+void check_elapsed(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                   Outcome& outcome) {
   const std::string from = arguments.at("labels").at(0), to = arguments.at("labels").at(1);
   std::map<int, std::int64_t> begun;
   std::map<int, std::pair<std::int64_t, Place>> ended;
-  for (const auto& [place, fact] : selected_facts(scene, selection, "clock")) {
+  for (const auto& [place, fact] : selected_facts(context, selection, "clock")) {
     const Json& ranks = arguments.at("ranks");
     const int rank = place.rank.value_or(0);
     if (ranks.is_array() && std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
     const auto now = fact->at("values").value("milliseconds", std::int64_t{0});
-    const std::string& label = scene.program.at(place.step).label;
+    const std::string& label = context.program.at(place.step).label;
     if (label == from) begun.try_emplace(rank, now);
     if (label == to) ended.insert_or_assign(rank, std::pair(now, place));
   }
@@ -167,12 +170,12 @@ void check_elapsed(const Json& arguments, const Selection& selection, const Scen
   for (const auto& [rank, end] : ended) {
     const std::int64_t took = end.first - begun[rank];
     if (took >= arguments.at("at_least").get<std::int64_t>()) continue;
-    outcome.findings.push_back(failure(
-        scene, end.second,
-        {"elapsed",
-         fmt::format("{}: {} ms passed since '{}' and there must be at least {}", describe(end.second), took,
-                     from, arguments.at("at_least").dump()),
-         took, arguments.at("at_least")}));
+    outcome.findings.push_back(
+        failure(context, end.second,
+                {"elapsed",
+                 fmt::format("{}: {} ms passed since '{}' and there must be at least {}",
+                             describe(end.second), took, from, arguments.at("at_least").dump()),
+                 took, arguments.at("at_least")}));
     return;
   }
 }

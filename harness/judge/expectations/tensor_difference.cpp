@@ -64,33 +64,33 @@ std::string factor_text(double factor, int world) {
 
 }  // namespace
 
-Finding tensor_failure(const Scene& scene, const Place& place, const Value& actual, const Value& expected,
-                       const Difference& difference, const std::string& side) {
+Finding tensor_failure(const JudgeContext& context, const Place& place, const Value& actual,
+                       const Value& expected, const Difference& difference, const std::string& side) {
   const std::string subject = describe(place);
   if (presence_differs(actual, expected)) {
     auto word = [](const Value& value) { return value.none ? "none" : "present"; };
     return failure(
-        scene, place,
+        context, place,
         {"none", fmt::format("{}: {} where the {} has {}", subject, word(actual), side, word(expected)),
          word(actual), word(expected)});
   }
   if (difference.kind == Difference::Kind::dtype) {
     const auto a = dtype_name(actual.tensor.dtype), e = dtype_name(expected.tensor.dtype);
-    return failure(scene, place,
+    return failure(context, place,
                    {"dtype", fmt::format("{}: {} where the {} has {}", subject, a, side, e), a, e});
   }
   if (difference.kind == Difference::Kind::shape) {
     return failure(
-        scene, place,
+        context, place,
         {"shape",
          fmt::format("{}: shape [{}] where the {} has [{}]", subject, fmt::join(actual.tensor.shape, ", "),
                      side, fmt::join(expected.tensor.shape, ", ")),
          actual.tensor.shape, expected.tensor.shape});
   }
   const auto index = unflatten(difference.index, actual.tensor.shape);
-  const auto rank = holder(scene.testee, place, difference.index);
+  const auto rank = holder(context.testee, place, difference.index);
   Finding finding = failure(
-      scene, place,
+      context, place,
       {"value",
        fmt::format(
            "{}{}: element [{}] is {:.9g} where the {} has {:.9g} ({:.4g} ULP; {} of {} elements differ{})",
@@ -103,7 +103,7 @@ Finding tensor_failure(const Scene& scene, const Place& place, const Value& actu
   finding.divergence["ulp"] = number(difference.ulp);
   if (const auto factor = common_factor(actual.tensor, expected.tensor)) {
     finding.divergence["factor"] = *factor;
-    finding.summary += factor_text(*factor, scene.a_case.world);
+    finding.summary += factor_text(*factor, context.a_case.world);
   }
   return finding;
 }

@@ -1,8 +1,8 @@
-// How a comparison of two tensors that failed is told: one wording for all expectations that compare numbers.
+// How a failed comparison of two tensors is reported: one wording for all expectations that compare numbers.
 #pragma once
 
 #include "harness/judge/compare.hpp"
-#include "harness/judge/scene.hpp"
+#include "harness/judge/judge_context.hpp"
 
 namespace fsdp_cts {
 
@@ -10,8 +10,8 @@ namespace fsdp_cts {
 Json number(double value);
 
 // `side` names what was compared with: "reference", "golden", "model 'plain'".
-Finding tensor_failure(const Scene& scene, const Place& place, const Value& actual, const Value& expected,
-                       const Difference& difference, const std::string& side);
+Finding tensor_failure(const JudgeContext& context, const Place& place, const Value& actual,
+                       const Value& expected, const Difference& difference, const std::string& side);
 
 // Adds what was compared to the counts.
 void count_comparison(Outcome& outcome, const Difference& difference);

@@ -5,14 +5,15 @@
 #include <set>
 
 #include "harness/judge/laws/laws.hpp"
+#include "harness/scenario/resolve/module_state.hpp"
 
 namespace fsdp_cts {
 namespace {
 
 // Steps a rank did not come to: from the failing step of an attempt to the attempt's end.
-std::set<int> excused_steps(const Scene& scene, int rank) {
+std::set<int> excused_steps(const JudgeContext& context, int rank) {
   std::set<int> excused;
-  for (const auto& [place, fact] : scene.testee.facts) {
+  for (const auto& [place, fact] : context.testee.facts) {
     if (place.what != "attempt" || place.rank != rank) continue;
     const Json& error = fact.value("error", Json());
     if (error.is_null()) continue;
@@ -53,16 +54,16 @@ std::string about_empty_list(const Case& a_case, const std::string& what) {
 
 // What one rank answered, by step, and whether with anything in it. Entries that could not be used count:
 // they were answered, however badly.
-std::map<int, std::map<std::string, bool>> answers_of(const Scene& scene, int rank) {
+std::map<int, std::map<std::string, bool>> answers_of(const JudgeContext& context, int rank) {
   std::map<int, std::map<std::string, bool>> answers;
-  for (const Observation& observation : scene.run.observations) {
+  for (const Observation& observation : context.run.observations) {
     if (observation.rank != rank) continue;
     auto& whats = answers[observation.step];
     if (!observation.entries.is_array()) continue;
     for (const Json& entry : observation.entries) {
       if (!entry.is_object() || !entry.contains("what") || !entry["what"].is_string()) continue;
       const std::string what = entry["what"].get<std::string>();
-      whats[what] |= !is_empty_list(scene.a_case, entry);
+      whats[what] |= !is_empty_list(context.a_case, entry);
     }
   }
   return answers;
@@ -77,19 +78,19 @@ std::vector<std::string> asked(const StepFacts& facts) {
 
 }  // namespace
 
-void all_ranks_answer(const Scene& scene, Outcome& outcome) {
-  for (int rank = 0; rank < scene.a_case.world; ++rank) {
-    const auto answers = answers_of(scene, rank);
-    const auto excused = excused_steps(scene, rank);
-    for (int step = 0; step < scene.program.size(); ++step) {
-      const auto whats = asked(scene.program.at(step));
-      if (whats.empty() || excused.count(step) || !scene.program.takes_part(step, rank)) continue;
+void all_ranks_answer(const JudgeContext& context, Outcome& outcome) {
+  for (int rank = 0; rank < context.a_case.world; ++rank) {
+    const auto answers = answers_of(context, rank);
+    const auto excused = excused_steps(context, rank);
+    for (int step = 0; step < context.program.size(); ++step) {
+      const auto whats = asked(context.program.at(step));
+      if (whats.empty() || excused.count(step) || !context.program.takes_part(step, rank)) continue;
       Place place;
       place.step = step;
       place.rank = rank;
       auto fail = [&](const char* code, const std::string& words) {
         outcome.findings.push_back(
-            failure(scene, place, {code, fmt::format("rank {} {} at step {}", rank, words, step)}));
+            failure(context, place, {code, fmt::format("rank {} {} at step {}", rank, words, step)}));
       };
       auto answer = answers.find(step);
       if (answer == answers.end()) {
@@ -102,7 +103,7 @@ void all_ranks_answer(const Scene& scene, Outcome& outcome) {
         fail("empty_answer",
              answer->second.empty()
                  ? fmt::format("answered nothing where {} was to be observed", fmt::join(whats, ", "))
-                 : about_empty_list(scene.a_case, answer->second.begin()->first));
+                 : about_empty_list(context.a_case, answer->second.begin()->first));
         break;
       }
       for (const std::string& what : whats) {
@@ -110,7 +111,7 @@ void all_ranks_answer(const Scene& scene, Outcome& outcome) {
         if (found != answer->second.end() && found->second) continue;
         place.what = what;
         fail("entry_missing", found == answer->second.end() ? fmt::format("left out '{}'", what)
-                                                            : about_empty_list(scene.a_case, what));
+                                                            : about_empty_list(context.a_case, what));
         return;
       }
     }

@@ -26,11 +26,11 @@ using Sequence = std::vector<const Collective*>;
 // By step and group: each member's sequence.
 using Sequences = std::map<std::pair<int, std::vector<int>>, std::map<int, Sequence>>;
 
-bool check_event(const Scene& scene, const Trace& trace, std::size_t i, Outcome& outcome) {
+bool check_event(const JudgeContext& context, const Trace& trace, std::size_t i, Outcome& outcome) {
   const Collective& event = trace.events[i];
   auto fail = [&](const char* code, const std::string& words) {
     outcome.findings.push_back(failure(
-        scene, trace.place,
+        context, trace.place,
         {code, fmt::format("{}: event {}, {}, {}", describe(trace.place), i, describe(event), words)}));
     outcome.findings.back().divergence["index"] = i;
     return false;
@@ -41,7 +41,8 @@ bool check_event(const Scene& scene, const Trace& trace, std::size_t i, Outcome&
   return true;
 }
 
-void compare_members(const Scene& scene, int step, const std::map<int, Sequence>& members, Outcome& outcome) {
+void compare_members(const JudgeContext& context, int step, const std::map<int, Sequence>& members,
+                     Outcome& outcome) {
   const auto& [first_rank, first] = *members.begin();
   for (const auto& [rank, sequence] : members) {
     const std::size_t length = std::max(first.size(), sequence.size());
@@ -51,7 +52,7 @@ void compare_members(const Scene& scene, int step, const std::map<int, Sequence>
         return i < events.size() ? describe(*events[i]) : std::string("nothing more");
       };
       Place place{step, "trace", "", "", rank};
-      Finding finding = failure(scene, place,
+      Finding finding = failure(context, place,
                                 {"collective_order",
                                  fmt::format("operation {} of one group is {} on rank {} and {} on rank {}",
                                              i, shown(sequence), rank, shown(first), first_rank),
@@ -65,15 +66,15 @@ void compare_members(const Scene& scene, int step, const std::map<int, Sequence>
 
 }  // namespace
 
-void collectives_agree(const Scene& scene, Outcome& outcome) {
-  const Selection everything(Json::object(), scene.program);
-  const auto all = traces(scene, everything, outcome.findings);
+void collectives_agree(const JudgeContext& context, Outcome& outcome) {
+  const Selection everything(Json::object(), context.program);
+  const auto all = traces(context, everything, outcome.findings);
   Sequences sequences;
   std::map<int, long> per_rank;
   for (const Trace& trace : all) {
     per_rank[*trace.place.rank] += static_cast<long>(trace.events.size());
     for (std::size_t i = 0; i < trace.events.size(); ++i) {
-      if (!check_event(scene, trace, i, outcome)) return;
+      if (!check_event(context, trace, i, outcome)) return;
     }
     // A member without events of a group that others used has an empty sequence, not none.
     for (const Trace& other : all) {
@@ -86,7 +87,7 @@ void collectives_agree(const Scene& scene, Outcome& outcome) {
     for (const Collective& event : trace.events)
       sequences[{trace.place.step, event.group}][*trace.place.rank].push_back(&event);
   }
-  for (const auto& [at, members] : sequences) compare_members(scene, at.first, members, outcome);
+  for (const auto& [at, members] : sequences) compare_members(context, at.first, members, outcome);
   // Every rank saw at least so many: the figure a scenario's minimum is held against.
   for (const auto& [rank, count] : per_rank) {
     outcome.counts.collectives =

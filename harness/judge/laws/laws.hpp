@@ -3,34 +3,34 @@
 
 #include <vector>
 
-#include "harness/judge/scene.hpp"
+#include "harness/judge/judge_context.hpp"
 
 namespace fsdp_cts {
 
 struct Law {
   const char* name;  // stands as `expectation` in divergences
-  void (*check)(const Scene& scene, Outcome& outcome);
+  void (*check)(const JudgeContext& context, Outcome& outcome);
 };
 
 // Every rank answered everything its program asks to observe: `rank_missing` (no answer to a step),
 // `empty_answer` (an answer without entries, or a list of parameters without items), `entry_missing` (one
 // `what` left out).
-void all_ranks_answer(const Scene&, Outcome&);
+void all_ranks_answer(const JudgeContext&, Outcome&);
 // Every parameter of the model is among those observed (`parameter_missing`).
-void parameters_are_complete(const Scene&, Outcome&);
+void parameters_are_complete(const JudgeContext&, Outcome&);
 // Where the plan shards over more than one rank, some rank holds less than everything: `not_sharded`.
-void something_is_sharded(const Scene&, Outcome&);
+void something_is_sharded(const JudgeContext&, Outcome&);
 // The members of a group issue the same collectives in the same order with the same dtype, operator and sizes
 // (`collective_order`), a rank belongs to the groups it uses (`collective_group`), sizes fit the group
 // (`collective_size`).
-void collectives_agree(const Scene&, Outcome&);
+void collectives_agree(const JudgeContext&, Outcome&);
 // The ranks' sockets carried at least what the collectives in their traces need (`collectives_unseen`). Where
 // nobody counted (CaseRun::sent), the traces stay the testee's word.
-void transport_carries_the_trace(const Scene&, Outcome&);
+void transport_carries_the_trace(const JudgeContext&, Outcome&);
 // No NaN in a truth (setup_error `truth_nan`), none in what the testee answers (`nan`).
-void no_nan(const Scene&, Outcome&);
+void no_nan(const JudgeContext&, Outcome&);
 // An attempt that no expectation names must not fail: `unexpected_error`.
-void attempts_are_expected(const Scene&, Outcome&);
+void attempts_are_expected(const JudgeContext&, Outcome&);
 
 const std::vector<Law>& laws();  // the first is that all ranks answer
 

@@ -6,7 +6,7 @@
 namespace fsdp_cts {
 namespace {
 
-void look(const Scene& scene, const Evidence& evidence, VerdictKind kind, const std::string& code,
+void look(const JudgeContext& context, const Evidence& evidence, VerdictKind kind, const std::string& code,
           const std::string& whose, Outcome& outcome) {
   for (const auto& [place, value] : evidence.values) {
     if (value.none) continue;
@@ -14,7 +14,7 @@ void look(const Scene& scene, const Evidence& evidence, VerdictKind kind, const 
     if (at < 0) continue;
     const auto index = unflatten(at, value.tensor.shape);
     Finding finding = failure(
-        scene, place,
+        context, place,
         {code, fmt::format("{}{}: element [{}] is NaN", whose, describe(place), fmt::join(index, ", ")),
          "nan"});
     finding.kind = kind;
@@ -27,14 +27,14 @@ void look(const Scene& scene, const Evidence& evidence, VerdictKind kind, const 
 
 }  // namespace
 
-void no_nan(const Scene& scene, Outcome& outcome) {
+void no_nan(const JudgeContext& context, Outcome& outcome) {
   for (const char* name : {"reference", "golden"}) {
-    if (const Evidence* truth = scene.truths.named(name).evidence) {
-      look(scene, *truth, VerdictKind::setup_error, "truth_nan",
+    if (const Evidence* truth = context.truths.named(name).evidence) {
+      look(context, *truth, VerdictKind::setup_error, "truth_nan",
            std::string("the suite's own ") + name + ": ", outcome);
     }
   }
-  look(scene, scene.testee, VerdictKind::fail, "nan", "", outcome);
+  look(context, context.testee, VerdictKind::fail, "nan", "", outcome);
 }
 
 }  // namespace fsdp_cts

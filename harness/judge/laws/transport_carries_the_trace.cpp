@@ -5,13 +5,13 @@
 
 namespace fsdp_cts {
 
-void transport_carries_the_trace(const Scene& scene, Outcome& outcome) {
-  if (!scene.run.sent) return;
-  const Selection everything(Json::object(), scene.program);
-  std::vector<Finding> told_elsewhere;
+void transport_carries_the_trace(const JudgeContext& context, Outcome& outcome) {
+  if (!context.run.sent) return;
+  const Selection everything(Json::object(), context.program);
+  std::vector<Finding> reported_elsewhere;
   double claimed = 0;
   const Collective* largest = nullptr;
-  const auto all = traces(scene, everything, told_elsewhere);
+  const auto all = traces(context, everything, reported_elsewhere);
   for (const Trace& trace : all) {
     for (const Collective& event : trace.events) {
       const double least = least_bytes_sent(event);
@@ -19,7 +19,7 @@ void transport_carries_the_trace(const Scene& scene, Outcome& outcome) {
       if (least > 0 && (largest == nullptr || least > least_bytes_sent(*largest))) largest = &event;
     }
   }
-  const auto sent = static_cast<double>(*scene.run.sent);
+  const auto sent = static_cast<double>(*context.run.sent);
   if (sent < claimed) {
     Finding finding{
         VerdictKind::fail, "collectives_unseen",

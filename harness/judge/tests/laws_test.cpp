@@ -7,10 +7,10 @@
 #include <cmath>
 #include <set>
 
-#include "harness/case/expectations.hpp"
 #include "harness/judge/expectations/kinds.hpp"
 #include "harness/judge/program_map.hpp"
 #include "harness/judge/tests/hand_made.hpp"
+#include "harness/scenario/read/expectation_kinds.hpp"
 
 namespace fsdp_cts {
 namespace {

@@ -60,16 +60,35 @@ TEST(Schema, AlternativesReportTheOneThatWentFurthestOrAllOfThem) {
 
 TEST(Schema, RefusesASchemaItWouldNotEvaluateInFull) {
   EXPECT_THROW(judged(R"({"maximum": 3})", 1), std::invalid_argument);
-  EXPECT_THROW(judged(R"({"properties": {"a": {"anyOf": []}}})", 1), std::invalid_argument);
+  EXPECT_THROW(judged(R"({"properties": {"a": {"allOf": []}}})", 1), std::invalid_argument);
   EXPECT_THROW(judged(R"({"$ref": "#/$defs/nowhere"})", 1), std::invalid_argument);
   EXPECT_THROW(judged(R"({"type": "string", "pattern": "(a"})", "a"), std::invalid_argument);
   EXPECT_THROW(judged(R"({"type": "string", "pattern": "(a)\\1"})", "aa"), std::invalid_argument);
 }
 
-TEST(Schema, RefusesKeywordsBesideAReferenceOrAlternatives) {
-  EXPECT_THROW(judged(R"({"oneOf": [{"const": 1}], "required": ["x"]})", 1), std::invalid_argument);
-  EXPECT_THROW(judged(R"({"$ref": "#/$defs/word", "maxLength": 3})", "a"), std::invalid_argument);
-  EXPECT_EQ(judged(R"({"description": "a word", "$ref": "#/$defs/word"})", "a"), "fits");
+TEST(Schema, EvaluatesKeywordsBesideAReferenceOrAlternatives) {
+  const char* beside_alternatives = R"({"oneOf": [{"type": "object"}, {"const": 1}], "required": ["x"]})";
+  EXPECT_EQ(judged(beside_alternatives, {{"x", 1}}), "fits");
+  EXPECT_THAT(judged(beside_alternatives, Json::object()), HasSubstr("no key \"x\""));
+  const char* beside_reference = R"({"description": "short", "$ref": "#/$defs/word", "maxLength": 3})";
+  EXPECT_EQ(judged(beside_reference, "abc"), "fits");
+  EXPECT_THAT(judged(beside_reference, "abcd"), HasSubstr("at most 3 characters"));
+  EXPECT_EQ(judged(beside_reference, 1), "found 1, expected string");
+}
+
+TEST(Schema, AnyOfTakesSeveralFitsAndOneOfDoesNot) {
+  const Json both = {{"a", 1}, {"b", 2}};
+  EXPECT_EQ(judged(R"({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]})", both), "fits");
+  EXPECT_THAT(judged(R"({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]})", both),
+              HasSubstr("it fits several"));
+  EXPECT_EQ(judged(R"({"anyOf": [{"type": "null"}, {"type": "string"}]})", 1),
+            "found 1, expected null or string");
+}
+
+TEST(Schema, OtherKeysMayBeForbidden) {
+  const char* closed = R"({"properties": {"a": {}, "b": {}}, "additionalProperties": false})";
+  EXPECT_EQ(judged(closed, {{"a", 1}}), "fits");
+  EXPECT_EQ(judged(closed, {{"c", 1}}), R"(found the key "c", expected one of "a", "b")");
 }
 
 }  // namespace

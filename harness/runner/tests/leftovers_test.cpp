@@ -1,4 +1,4 @@
-// Nothing is left behind, whoever dies and however.
+// No process and no file is left behind, whichever process dies and in whatever way.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -103,7 +103,10 @@ TEST_F(Leftovers, ARunnerWhoseGuardianDiesGoesOn) {
   const Testee testee = fault_testee({});
   const Case a_case = small_case("a");
   Session session(options());
-  const pid_t victim = guardian();
+  // The child may not have got its name yet.
+  pid_t victim = guardian();
+  for (int tries = 0; victim < 0 && tries < 200; ++tries, victim = guardian())
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   ASSERT_GT(victim, 0);
   ::kill(victim, SIGKILL);
   siginfo_t info{};

@@ -13,7 +13,7 @@
 //   --rank R       the rank that is faulty (default 1); -1: every rank
 //   --step N       the step of the program at which a fault "at a step" strikes (default 1)
 //   --when TEXT    faults of a case strike only where the case id contains TEXT
-//   --peers-wait   at the faulty step the other ranks wait for ever, as in a collective that one
+//   --peers-wait   at the faulty step the other ranks wait without end, as in a collective that one
 //                  rank does not join
 //   --megabytes M  how much `noise` writes (default 200)
 //   --name NAME, --version VERSION  what hello says of the implementation
@@ -102,8 +102,8 @@ void harm_start(const std::string& fault, Channel& channel) {
   if (fault == "done_before_hello") channel.send({{"type", "done"}, {"case", 1}});
 }
 
-void act_out(const Json& the_case, const Options& options, const Place& place, const std::string& fault,
-             Channel& channel) {
+void run_case(const Json& the_case, const Options& options, const Place& place, const std::string& fault,
+              Channel& channel) {
   const Json& program = the_case["program"];
   for (int step = 0; step < static_cast<int>(program.size()); ++step) {
     const std::string verb = program[static_cast<std::size_t>(step)]["verb"];
@@ -144,7 +144,7 @@ void take_case(const Json& the_case, const Options& options, const Place& place,
          {"step", -1},
          {"error", {{"type", "InstrumentBlind"}, {"message", "no gather was seen"}, {"phase", "other"}}}});
   try {
-    act_out(the_case, here, place, fault, channel);
+    run_case(the_case, here, place, fault, channel);
   } catch (const std::exception& e) {
     const char* type =
         dynamic_cast<const std::invalid_argument*>(&e) != nullptr ? "ValueError" : "RuntimeError";

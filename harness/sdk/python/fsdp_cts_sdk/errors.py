@@ -28,7 +28,7 @@ class StepFailed(Exception):
 
 
 def error_report(error: BaseException, phase: str) -> dict[str, str]:
-    """`phase` is the verb's; what fails while a library initialises itself lazily is told by the functions it passed through."""
+    """`phase` is the verb's; what fails while a library initialises itself lazily is recognised by the functions it passed through."""
     frame = error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_name.lstrip("_") == "lazy_init":

@@ -117,7 +117,7 @@ class Interpreter:
 
 
 def unknown_in(case: dict[str, Any]) -> str | None:
-    """What the SDK itself does not know in a case, asked before anything is acted out."""
+    """What the SDK itself does not know in a case, asked before anything is run."""
     types = {name for description in case["models"].values() for name in types_in(description)}
     if unknown := sorted(types - set(TYPES)):
         return f"module types this SDK does not have: {', '.join(unknown)}"

@@ -43,7 +43,7 @@ class RankAnswer:
 
 
 class Rehearsal:
-    """`world` processes of `command` that act out cases one after the other. Use as a context manager."""
+    """`world` processes of `command` that run cases one after the other. Use as a context manager."""
 
     def __init__(self, command: list[str], world: int, deadline: float = 120.0) -> None:
         self.hellos: list[dict[str, Any]] = []

@@ -41,7 +41,7 @@ def serve(operations: Operations) -> int:
         _Acting(operations, channel, message).act()
         gc.collect()  # FSDP's states, hooks and modules refer to each other in cycles
         if not loaded:
-            # What the first case has left lives for ever, lazily imported modules above all: later collections need not look at it.
+            # What the first case has left lives to the end, lazily imported modules above all: later collections need not look at it.
             gc.freeze()
             loaded = True
     channel.close()
@@ -74,7 +74,7 @@ def _hello(operations: Operations, rank: int, token: str) -> dict[str, Any]:
 
 
 class _Acting:
-    """One case on one rank, told to the runner step by step."""
+    """One case on one rank, reported to the runner step by step."""
 
     def __init__(self, operations: Operations, channel: Channel, case: dict[str, Any]) -> None:
         self._operations = operations

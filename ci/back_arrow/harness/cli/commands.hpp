@@ -1,0 +1,1 @@
+// Read by the test layout.refuses, never compiled.

@@ -1,0 +1,2 @@
+// Read by the test layout.refuses, never compiled.
+#include "harness/cli/commands.hpp"

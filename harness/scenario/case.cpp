@@ -1,0 +1,49 @@
+#include "harness/scenario/case.hpp"
+
+#include <stdexcept>
+
+#include "harness/protocol/sha256.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+// Raised when make_data gives other values for the same data section.
+constexpr int formula_version = 1;
+
+}  // namespace
+
+std::string_view lane_name(Lane lane) {
+  switch (lane) {
+    case Lane::exact:
+      return "exact";
+    case Lane::tolerance:
+      return "tolerance";
+    case Lane::structure:
+      return "structure";
+  }
+  throw std::logic_error("a lane that does not exist");
+}
+
+std::string fingerprint(const Case& a_case) {
+  // Line numbers move with every comment; they change no answer.
+  Json program = a_case.program;
+  for (Json& step : program) step.erase("line");
+  const Json answered = {{"formula", formula_version}, {"world", a_case.world}, {"models", a_case.models},
+                         {"plans", a_case.plans},      {"program", program},    {"data", a_case.data},
+                         {"switches", a_case.switches}};
+  // Through the sorted form: the order in which somebody writes keys is no difference either.
+  return sha256(nlohmann::json(answered).dump());
+}
+
+Json case_message(const Case& a_case) {
+  return {{"type", "case"},
+          {"id", a_case.id},
+          {"world", a_case.world},
+          {"requires", a_case.requires_},
+          {"switches", a_case.switches},
+          {"models", a_case.models},
+          {"plans", a_case.plans},
+          {"program", a_case.program}};
+}
+
+}  // namespace fsdp_cts

@@ -1,0 +1,50 @@
+// A case: a scenario with every axis fixed, every expression evaluated, every loop unrolled. See
+// conformance/LANGUAGE.md.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp_cts {
+
+using Json = nlohmann::ordered_json;
+
+enum class Lane { exact, tolerance, structure };
+std::string_view lane_name(Lane lane);
+
+struct Case {
+  std::string id;        // "F2MP/Class/method#exact[axis=value,world=2]"
+  std::string scenario;  // "F2MP/Class/method#exact"
+  std::string seed;      // "F2MP"
+  std::string method;    // "F2MP/Class/method": the upstream method, also for twins
+  int world = 0;
+  Lane lane = Lane::tolerance;
+  std::vector<std::string> requires_;      // "gpu", "nccl", "compiler"
+  int seed_cases = 0;                      // upstream cases this one stands for; 0 for additions
+  std::optional<std::string> skip_reason;  // upstream returns early here
+  std::string cpu_form;                    // what is done instead of what only a GPU can do; else empty
+  bool quick = false;
+  std::map<std::string, std::string> axes;  // as printed in the id, world excluded
+
+  std::filesystem::path file;  // scenario file, for messages
+  std::string why;
+  std::vector<std::string> clauses;
+  std::vector<std::string> quirks;
+  std::string source;  // "seed 000, lines 62-138 (upstream path)"
+
+  Json switches, models, plans, program, data, expect, minimum;  // resolved; LANGUAGE.md §3-§7
+};
+
+// What a testee's answer depends on: hash of models, plans, program, data, switches. Golden recordings are
+// bound to it.
+std::string fingerprint(const Case& a_case);
+
+// The JSON that goes to a testee, without number, scratch and data file (PROTOCOL.md §4).
+Json case_message(const Case& a_case);
+
+}  // namespace fsdp_cts

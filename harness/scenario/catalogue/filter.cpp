@@ -1,0 +1,84 @@
+#include "harness/scenario/catalogue/filter.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "harness/scenario/glob.hpp"
+#include "harness/scenario/read/mistakes.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+const std::vector<std::string> attribute_names = {"seed", "lane", "world", "label"};
+const std::vector<std::string> lanes = {"exact", "tolerance", "structure"};
+const std::vector<std::string> labels = {"cpu", "gpu", "nccl", "compiler", "quick", "skipped"};
+
+bool is_glob(std::string_view text) {
+  return text.find_first_of("*?") != std::string_view::npos;
+}
+
+bool has_label(const Case& a_case, std::string_view pattern) {
+  const auto& needs = a_case.requires_;
+  return std::any_of(labels.begin(), labels.end(), [&](const std::string& label) {
+    if (!matches_glob(label, pattern)) return false;
+    if (label == "cpu") return needs.empty();
+    if (label == "quick") return a_case.quick;
+    if (label == "skipped") return a_case.skip_reason.has_value();
+    return std::find(needs.begin(), needs.end(), label) != needs.end();
+  });
+}
+
+bool matches(const Case& a_case, const std::string& attribute, const std::string& pattern) {
+  if (attribute == "seed") return matches_glob(a_case.seed, pattern);
+  if (attribute == "lane") return matches_glob(lane_name(a_case.lane), pattern);
+  if (attribute == "world") return matches_glob(std::to_string(a_case.world), pattern);
+  if (attribute == "label") return has_label(a_case, pattern);
+  return matches_glob(a_case.id, pattern) || matches_glob(a_case.scenario, pattern);
+}
+
+void check_word(const char* kind, const std::string& value, const std::vector<std::string>& allowed) {
+  if (!is_glob(value) && std::find(allowed.begin(), allowed.end(), value) == allowed.end())
+    throw std::invalid_argument(unknown_name(kind, value, allowed));
+}
+
+}  // namespace
+
+Filter::Filter(const std::vector<std::string>& terms) {
+  for (const std::string& term : terms) {
+    const std::size_t colon = term.find(':');
+    std::string name = colon == std::string::npos ? "" : term.substr(0, colon);
+    const std::string pattern = colon == std::string::npos ? term : term.substr(colon + 1);
+    if (colon != std::string::npos) check_word("filter attribute", name, attribute_names);
+    if (pattern.empty()) throw std::invalid_argument("filter '" + term + "' selects by nothing");
+    if (name == "lane") check_word("lane", pattern, lanes);
+    if (name == "label") check_word("label", pattern, labels);
+    if (name == "world" && !is_glob(pattern) && pattern.find_first_not_of("0123456789") != std::string::npos)
+      throw std::invalid_argument("filter '" + term + "': a world is a number");
+    auto attribute = std::find_if(attributes_.begin(), attributes_.end(),
+                                  [&](const Attribute& a) { return a.name == name; });
+    if (attribute == attributes_.end()) attribute = attributes_.insert(attributes_.end(), {name, {}});
+    attribute->patterns.push_back(pattern);
+  }
+}
+
+bool Filter::accepts(const Case& a_case) const {
+  return std::all_of(attributes_.begin(), attributes_.end(), [&](const Attribute& attribute) {
+    return std::any_of(attribute.patterns.begin(), attribute.patterns.end(),
+                       [&](const std::string& pattern) { return matches(a_case, attribute.name, pattern); });
+  });
+}
+
+FilterResult select_cases(const std::vector<Case>& cases, const std::vector<std::string>& terms) {
+  FilterResult result;
+  const Filter filter(terms);
+  std::copy_if(cases.begin(), cases.end(), std::back_inserter(result.cases),
+               [&](const Case& c) { return filter.accepts(c); });
+  for (const std::string& term : terms) {
+    const Filter alone({term});
+    if (std::none_of(cases.begin(), cases.end(), [&](const Case& c) { return alone.accepts(c); }))
+      result.unmatched.push_back(term);
+  }
+  return result;
+}
+
+}  // namespace fsdp_cts

@@ -1,0 +1,159 @@
+#include "harness/scenario/catalogue/load.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "harness/protocol/pattern.hpp"
+#include "harness/scenario/read/mistakes.hpp"
+#include "harness/scenario/read/scenario_grammar.hpp"
+#include "harness/scenario/read/yaml_file.hpp"
+#include "harness/scenario/resolve/build_cases.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+std::vector<std::filesystem::path> scenario_files(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  if (std::filesystem::is_directory(folder))
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+      if (entry.path().extension() == ".yaml") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string checked_id(const DataTree& tree, Mistakes& mistakes) {
+  static const Pattern form("[A-Z][A-Z0-9]*/[A-Za-z0-9_]+/[A-Za-z0-9_]+");
+  const std::string id = tree.text_at("id");
+  const DataTree* written = tree.find("id");
+  if (written && !form.matches(id))
+    mistakes.add(written->place, "id must look like SEED/Class/test_method, found " + written->shown());
+  return id;
+}
+
+// The file's own scenario and one per twin: the file with a patch over it.
+std::vector<Scenario> scenarios_of(DataTree tree, const std::filesystem::path& file, Mistakes& mistakes) {
+  static const Pattern suffix_form("[a-z][a-z0-9_]*");
+  const std::string id = checked_id(tree, mistakes);
+  std::vector<DataTree::Entry> twins;
+  if (const DataTree* written = tree.find("twins")) twins = written->entries;
+  // The table says what `twins` must be; afterwards it is no part of any scenario.
+  const DataTree* written_twins = tree.find("twins");
+  if (written_twins)
+    check(*written_twins, find_field(scenario_fields(), "twins")->rule, "twins", Stage::written, mistakes);
+  tree.erase("twins");
+
+  if (const DataTree* of_seed = tree.find("of_seed"); of_seed && !of_seed->is_string())
+    mistakes.add(
+        of_seed->place,
+        "the scenario itself is upstream's: 'of_seed' is an expression here, true for the cases that are");
+  std::vector<Scenario> scenarios = {{tree, id, id, file}};
+  tree.erase("of_seed");
+  for (const DataTree::Entry& twin : twins) {
+    const SourcePlace place{tree.place.file, twin.line};
+    if (!suffix_form.matches(twin.key))
+      mistakes.add(place, "a twin's name must be lower case letters, digits and _; found '" + twin.key + "'");
+    for (const char* key : {"id", "twins", "source"})
+      if (twin.value.find(key)) mistakes.add(place, std::string("a twin cannot change '") + key + "'");
+    if (twin.value.is_map() && !twin.value.find("why"))
+      mistakes.add(place,
+                   "twin '" + twin.key + "' lacks 'why': what does it see that the original does not?");
+    Scenario scenario{tree, id + "#" + twin.key, id, file};
+    merge_patch(scenario.tree, twin.value);
+    scenarios.push_back(std::move(scenario));
+  }
+  return scenarios;
+}
+
+// What one file gives. Files do not depend on each other, so they are read side by side.
+struct LoadedFile {
+  std::vector<Case> cases;
+  std::vector<std::pair<std::string, SourcePlace>> ids;  // of the scenario and its twins
+  Mistakes mistakes;
+};
+
+void load_tree(DataTree tree, const std::filesystem::path& file, const ModelFiles& models, const Wanted& wanted,
+               LoadedFile& loaded) {
+  if (!tree.is_map()) {
+    // Of a file that is no YAML at all the reader has reported that already.
+    if (loaded.mistakes.noted() == 0) loaded.mistakes.add(tree.place, "a scenario file must be a map");
+    return;
+  }
+  for (const Scenario& scenario : scenarios_of(std::move(tree), file, loaded.mistakes)) {
+    loaded.ids.emplace_back(scenario.id, scenario.tree.place);
+    const std::size_t noted = loaded.mistakes.noted();
+    check_written_scenario(scenario, loaded.mistakes);
+    // Evaluation presumes the shapes that the tables ask for.
+    if (loaded.mistakes.noted() != noted) continue;
+    std::vector<Case> built = build_cases(scenario, models, wanted, loaded.mistakes);
+    std::move(built.begin(), built.end(), std::back_inserter(loaded.cases));
+  }
+}
+
+LoadedFile load_file(const std::filesystem::path& file, const ModelFiles& models, const Wanted& wanted) {
+  LoadedFile loaded;
+  DataTree tree = read_yaml(file, file.string(), loaded.mistakes);
+  load_tree(std::move(tree), file, models, wanted, loaded);
+  return loaded;
+}
+
+std::vector<LoadedFile> load_files(const std::vector<std::filesystem::path>& files, const ModelFiles& models,
+                                   const Wanted& wanted) {
+  std::vector<LoadedFile> loaded(files.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < files.size(); i = next++) loaded[i] = load_file(files[i], models, wanted);
+  };
+  const std::size_t workers =
+      std::min<std::size_t>({files.size(), std::max(1u, std::thread::hardware_concurrency()), 8});
+  std::vector<std::future<void>> others;
+  for (std::size_t i = 1; i < workers; ++i) others.push_back(std::async(std::launch::async, work));
+  work();
+  for (std::future<void>& other : others) other.get();
+  return loaded;
+}
+
+std::vector<Case> load(const std::filesystem::path& conformance, const Wanted& wanted) {
+  const std::vector<std::filesystem::path> files = scenario_files(conformance / "scenarios");
+  if (files.empty())
+    throw ScenarioError("no scenario files below " + (conformance / "scenarios").string() +
+                        "; is this the conformance folder?");
+  Mistakes mistakes;
+  const ModelFiles models = load_model_files(conformance, mistakes);
+  std::vector<Case> cases;
+  std::map<std::string, SourcePlace> place_of_id;
+  for (LoadedFile& loaded : load_files(files, models, wanted)) {
+    mistakes.add_all(loaded.mistakes);
+    for (const auto& [id, place] : loaded.ids)
+      if (const auto [other, fresh] = place_of_id.emplace(id, place); !fresh)
+        mistakes.add(place, "id '" + id + "' is taken by " + other->second.text());
+    std::move(loaded.cases.begin(), loaded.cases.end(), std::back_inserter(cases));
+  }
+  mistakes.throw_if_any();
+  return cases;
+}
+
+}  // namespace
+
+std::vector<Case> load_scenario(const std::string& text, const std::string& name, const ModelFiles& models,
+                                Mistakes& mistakes) {
+  LoadedFile loaded;
+  DataTree tree = parse_yaml(text, name, loaded.mistakes);
+  load_tree(std::move(tree), name, models, {}, loaded);
+  mistakes.add_all(loaded.mistakes);
+  return std::move(loaded.cases);
+}
+
+std::vector<Case> load_cases(const std::filesystem::path& conformance) {
+  return load(conformance, {});
+}
+
+FilterResult load_selected_cases(const std::filesystem::path& conformance,
+                                 const std::vector<std::string>& terms) {
+  const Filter filter(terms);
+  return select_cases(
+      load(conformance, [&](const Case& each) { return filter.accepts(each); }), terms);
+}
+
+}  // namespace fsdp_cts

@@ -1,0 +1,27 @@
+// The suite's files as cases.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "harness/scenario/catalogue/filter.hpp"
+#include "harness/scenario/resolve/model_files.hpp"
+
+namespace fsdp_cts {
+
+// All cases of all scenarios under `conformance` (folder with scenarios/ and models/), in file and axis
+// order. Throws ScenarioError listing every mistake found, not only the first.
+std::vector<Case> load_cases(const std::filesystem::path& conformance);
+
+// load_cases, then select_cases, at the cost of the selected cases only: of what is not selected, keys, verbs
+// and kinds are checked, but it is not evaluated.
+FilterResult load_selected_cases(const std::filesystem::path& conformance,
+                                 const std::vector<std::string>& terms);
+
+// The cases of one scenario file whose text is given; `name` stands for the file in mistakes. Some cases may
+// be there although there are mistakes.
+std::vector<Case> load_scenario(const std::string& text, const std::string& name, const ModelFiles& models,
+                                Mistakes& mistakes);
+
+}  // namespace fsdp_cts

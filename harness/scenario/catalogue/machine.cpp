@@ -1,0 +1,51 @@
+#include "harness/scenario/catalogue/machine.hpp"
+
+#include <cctype>
+#include <cstdlib>
+#include <sstream>
+
+namespace fsdp_cts {
+namespace {
+
+bool in_path(const char* program) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  std::error_code ignored;
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (std::filesystem::exists(std::filesystem::path(folder) / program, ignored)) return true;
+  return false;
+}
+
+int count_gpus() {
+  int count = 0;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev", ignored)) {
+    const std::string name = entry.path().filename().string();
+    // /dev/nvidia0, not /dev/nvidiactl
+    if (name.starts_with("nvidia") && name.size() > 6 && std::isdigit(static_cast<unsigned char>(name[6])))
+      ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+Machine this_machine() {
+  const int gpus = count_gpus();
+  // NCCL comes with the tensor library of the implementation under test; without a GPU it cannot be used.
+  return {gpus, gpus > 0, in_path("c++") || in_path("g++") || in_path("clang++")};
+}
+
+std::optional<std::string> why_not_runnable(const Case& a_case, const Machine& machine) {
+  if (a_case.skip_reason) return "upstream returns early: " + *a_case.skip_reason;
+  for (const std::string& need : a_case.requires_) {
+    if (need == "gpu" && machine.gpus < a_case.world)
+      return "needs " + std::to_string(a_case.world) + " GPUs, one per rank; this machine has " +
+             std::to_string(machine.gpus);
+    if (need == "nccl" && !machine.nccl) return "needs NCCL, which needs a GPU";
+    if (need == "compiler" && !machine.compiler) return "needs a C++ compiler in PATH";
+  }
+  return std::nullopt;
+}
+
+}  // namespace fsdp_cts

@@ -1,0 +1,24 @@
+// What this machine offers to cases that ask for more than a CPU.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "harness/scenario/case.hpp"
+
+namespace fsdp_cts {
+
+struct Machine {
+  int gpus = 0;
+  bool nccl = false;
+  bool compiler = false;  // a C++ compiler, which graph compilation needs
+};
+
+// Looks at device files and PATH only; starts no process and links no driver.
+Machine this_machine();
+
+// Why the case cannot run on `machine`, or nothing. A case that upstream returns early from cannot run
+// anywhere.
+std::optional<std::string> why_not_runnable(const Case& a_case, const Machine& machine);
+
+}  // namespace fsdp_cts

@@ -1,0 +1,249 @@
+#include "harness/scenario/read/verbs.hpp"
+
+#include <algorithm>
+
+#include "harness/scenario/case.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+const Field model{"model", rules::name, false, "model"};
+const Field subtree{"module", rules::name, false, ""};
+
+Field switch_field() {
+  return {"value", rules::boolean, true};
+}
+
+Verb control(const char* name, const char* about) {
+  return {name, "value", {switch_field(), model, subtree}, about};
+}
+
+Fields optimizer_arguments() {
+  static const Rule betas{.types = types::list, .each = &rules::number, .length = 2};
+  static const Fields settings = {{"momentum", rules::number},
+                                  {"betas", betas},
+                                  {"eps", rules::number},
+                                  {"weight_decay", rules::number},
+                                  {"foreach", rules::boolean}};
+  static const Fields group = [] {
+    Fields fields = {{"match", rules::pattern, true, {}, "regular expression on names"},
+                     {"lr", rules::number}};
+    fields.insert(fields.end(), settings.begin(), settings.end());
+    return fields;
+  }();
+  static const Rule group_rule{.types = types::map, .fields = &group};
+  Fields fields = {{"as", rules::name, false, "optimizer"},
+                   model,
+                   {"kind", {.types = types::string, .words = {"SGD", "Adam", "AdamW"}}, true},
+                   {"lr", rules::number, true}};
+  fields.insert(fields.end(), settings.begin(), settings.end());
+  fields.push_back({"match", rules::pattern});
+  fields.push_back({"groups", {.types = types::list, .each = &group_rule}, false, {}, "first match wins"});
+  return fields;
+}
+
+Rule observed_rule() {
+  static const Rule what{.types = types::string,
+                         .words = {"loss", "output", "parameters", "gradients", "full_parameters", "buffers",
+                                   "optimizer_state", "trace", "recorded", "seen_parameters", "units",
+                                   "counters", "training_state", "warnings", "identity", "devices",
+                                   "registered_parameters", "clock", "memory"},
+                         .prefixes = {"register:", "state_dict:"}};
+  // One name is a list of one.
+  return {
+      .types = types::list | types::string, .words = what.words, .prefixes = what.prefixes, .each = &what};
+}
+
+std::vector<Verb> make_verbs() {
+  static const Rule name_or_names{.types = types::string | types::list, .each = &rules::name};
+  static const Rule scope{.types = types::string, .words = {"no_sync", "no_grad", "summon"}};
+  const Field targets{"targets", rules::names, true};
+  const Field main_model = model;
+  Fields scope_arguments = {{"scope", scope, true}, model};
+  for (Field argument : summon_arguments()) {
+    argument.fallback = nullptr;  // filled in for summon only
+    scope_arguments.push_back(std::move(argument));
+  }
+  return {
+      {"build",
+       "model",
+       {main_model, {"device", {.types = types::string, .words = {"cpu", "host", "meta"}}, false, "cpu"}},
+       "make '{model}' with its initial values"},
+      {"move", "model", {main_model}, "move '{model}' to the accelerator"},
+      {"materialize", "model", {main_model}, "give '{model}' storage, then this rank's initial values"},
+      {"shard", "model", {main_model}, "apply the plan of '{model}', unit by unit"},
+      {"compile",
+       "model",
+       {main_model, {"skip_fsdp_guards", rules::boolean, false, true}},
+       "hand '{model}' to the language's graph compiler"},
+      {"optimizer", "as", optimizer_arguments(), "make {kind} '{as}' over the parameters of '{model}'"},
+      {"zero_grad",
+       "optimizer",
+       {{"optimizer", rules::name}, {"model", rules::name}, {"set_to_none", rules::boolean, false, true}},
+       "clear the gradients"},
+      {"forward",
+       "input",
+       {{"input", name_or_names, true},
+        model,
+        {"output", rules::name, false, "output"},
+        {"chunk",
+         {.types = types::list, .each = &rules::natural, .length = 2},
+         false,
+         {},
+         "[index, count] along dimension 0"},
+        {"grad", rules::boolean, false, true}},
+       "run '{model}' on {input}, giving '{output}'"},
+      {"loss",
+       "kind",
+       {{"kind", {.types = types::string, .words = {"sum", "dot", "mse", "cross_entropy"}}, true},
+        {"of", name_or_names, false, Json::array({"output"})},
+        {"with", rules::name},
+        {"into", rules::name, false, "loss"}},
+       "reduce {of} to the scalar '{into}' by {kind}"},
+      {"backward", "loss", {{"loss", rules::name, false, "loss"}}, "backward from '{loss}'"},
+      {"step",
+       "optimizer",
+       {{"optimizer", rules::name, false, "optimizer"}},
+       "'{optimizer}' updates its parameters"},
+      {"mode",
+       "mode",
+       {{"mode", {.types = types::string, .words = {"train", "eval"}}, true}, model},
+       "put '{model}' into {mode} mode"},
+      control("set_requires_gradient_sync", "reduce gradients in the backwards that follow: {value}"),
+      control("set_requires_all_reduce", "all-reduce between replicas in the backwards that follow: {value}"),
+      control("set_reshard_after_backward", "free gathered parameters after backward: {value}"),
+      control("set_reshard_after_forward", "free gathered parameters after forward: {value}"),
+      control("set_is_last_backward", "the next backward is the last one: {value}"),
+      {"set_gradient_divide_factor",
+       "value",
+       {{"value", rules::number, true}, model, subtree},
+       "divide gradients by {value}"},
+      {"unshard", "module", {subtree, model}, "gather the parameters of module '{module}'"},
+      {"reshard", "module", {subtree, model}, "free the gathered parameters of module '{module}'"},
+      {"set_forward_prefetch",
+       "module",
+       {subtree, targets, model},
+       "in forward gather {targets} together with module '{module}'"},
+      {"set_backward_prefetch",
+       "module",
+       {subtree, targets, model},
+       "in backward gather {targets} together with module '{module}'"},
+      {"enter", "scope", scope_arguments, "enter {scope}"},
+      {"leave", "scope", scope_arguments, "leave {scope}"},
+      {"attempt_begin",
+       "name",
+       {{"name", rules::name, true}},
+       "attempt '{name}' begins: an error from here on ends it, not the case"},
+      {"attempt_end", "name", {{"name", rules::name, true}}, "attempt '{name}' ends"},
+      {"mutate",
+       "parameter",
+       {{"parameter", rules::name, true},
+        model,
+        {"what", {.types = types::string, .words = {"value", "grad"}}, false, "value"},
+        {"how", {.types = types::string, .words = {"inplace", "data", "replace", "none"}}, false, "inplace"},
+        {"fill", rules::number},
+        {"from", rules::name},
+        {"grow", rules::integer, false, 0}},
+       "change the {what} of '{parameter}' behind the implementation's back, by {how}"},
+      {"set_requires_grad",
+       "value",
+       {switch_field(), {"match", rules::pattern}, model},
+       "set requires_grad to {value}"},
+      {"set_buffer",
+       "name",
+       {{"name", rules::name, true}, {"dtype", rules::dtype, true}, model},
+       "make buffer '{name}' {dtype}"},
+      {"state_dict",
+       "as",
+       {{"as", rules::name, true},
+        model,
+        {"kind", {.types = types::string, .words = {"full", "sharded"}}, false, "full"}},
+       "take a {kind} state dict as '{as}'"},
+      {"load_state_dict", "from", {{"from", rules::name, true}, model}, "load state dict '{from}'"},
+      {"zero_parameters", "model", {main_model}, "set every parameter of '{model}' to zero in place"},
+      {"foreach_mul",
+       "of",
+       {{"of", name_or_names, true},
+        {"by", rules::number, true},
+        {"copies", rules::positive, false, 1},
+        {"into", rules::name, false, "product"}},
+       "multiply {copies} copies of each of {of} by {by} in one operation, giving '{into}'"},
+      {"clip_grad_norm",
+       "into",
+       {{"max_norm", rules::number, true},
+        {"norm_type", rules::number, false, 2.0},
+        model,
+        {"into", rules::name, false, "norm"}},
+       "clip the gradients to norm {max_norm}, noting the norm as '{into}'"},
+      {"delay",
+       "milliseconds",
+       {{"milliseconds", {.types = types::number, .at_least = 0}, true},
+        {"at",
+         {.types = types::string, .words = {"now", "before_reduce", "before_free", "after_loss"}},
+         false,
+         "now"}},
+       "sleep {milliseconds} ms ({at})"},
+      {"observe", "what", {{"what", observed_rule(), true}, model}, "hand over {what}"},
+  };
+}
+
+}  // namespace
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> table = make_verbs();
+  return table;
+}
+
+const Verb* find_verb(std::string_view name) {
+  const auto& table = verbs();
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const Verb& verb) { return verb.name == name; });
+  return found == table.end() ? nullptr : &*found;
+}
+
+const Fields& step_modifiers() {
+  static const Fields table = {{"label", rules::text, false, {}, "name of an observation, for expectations"},
+                               {"ranks", rules::naturals, false, {}, "only these ranks take the step"}};
+  return table;
+}
+
+const std::vector<std::string>& block_names() {
+  static const std::vector<std::string> names = {"repeat", "within", "attempt"};
+  return names;
+}
+
+const Fields& block_fields(std::string_view block) {
+  static const Rule step{.types = types::map, .schema_ref = "step"};
+  static const Field body{"do", {.types = types::list, .each = &step}, true};
+  static const Field ranks = *find_field(step_modifiers(), "ranks");
+  static const Fields repeat = {{"repeat", rules::natural, true},
+                                {"as", rules::name, false, {}, "the loop variable; default: iteration"},
+                                body};
+  static const Rule scope{.types = types::string | types::map, .fields = &find_verb("enter")->arguments};
+  static const Fields within = {{"within", scope, true}, body, ranks};
+  static const Fields attempt = {
+      {"attempt", rules::name, true, {}, "what expectations call it"}, body, ranks};
+  return block == "repeat" ? repeat : block == "within" ? within : attempt;
+}
+
+const Fields& summon_arguments() {
+  static const Fields table = {{"writeback", rules::boolean, false, true},
+                               {"rank0_only", rules::boolean, false, false},
+                               {"recurse", rules::boolean, false, true},
+                               {"with_grads", rules::boolean, false, false},
+                               {"offload_to_cpu", rules::boolean, false, false}};
+  return table;
+}
+
+const Fields& optimizer_defaults(std::string_view kind) {
+  const auto adam = [](double weight_decay) {
+    return Fields{{"betas", {}, false, Json::array({0.9, 0.999})},
+                  {"eps", {}, false, 1e-8},
+                  {"weight_decay", {}, false, weight_decay}};
+  };
+  static const Fields sgd = {{"momentum", {}, false, 0.0}, {"weight_decay", {}, false, 0.0}};
+  static const Fields plain_adam = adam(0.0), decoupled = adam(0.01);
+  return kind == "SGD" ? sgd : kind == "AdamW" ? decoupled : plain_adam;
+}
+
+}  // namespace fsdp_cts

@@ -1,0 +1,19 @@
+// Expressions inside data: replaces every ${…} and drops what `when` excludes.
+#pragma once
+
+#include "harness/scenario/read/mistakes.hpp"
+#include "harness/scenario/resolve/expression.hpp"
+
+namespace fsdp_cts {
+
+// List elements that are maps may carry `when` (an expression without ${}, or true/false); it is removed, and
+// the element with it when false. A value whose expression cannot be evaluated becomes unknown and its
+// mistake is noted.
+DataTree evaluated(const DataTree& tree, const Scope& scope, Mistakes& mistakes);
+
+bool has_expressions(const DataTree& tree);  // somewhere in it; `when` is not counted
+
+// The truth of a `when`; true when it is absent or cannot be evaluated, which is then noted.
+bool holds(const DataTree* when, const Scope& scope, Mistakes& mistakes);
+
+}  // namespace fsdp_cts

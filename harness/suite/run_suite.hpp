@@ -1,0 +1,43 @@
+// What `run` and `replay` have in common: from options to verdicts, reports and an exit code.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/suite/testees.hpp"
+
+namespace fsdp_cts {
+
+struct RunOptions {
+  std::vector<std::string> filters;
+  TesteeChoice testee;
+  int world = 0;  // 0: all
+  bool quick = false;
+  int jobs = 0;                            // 0: as many groups as the cores carry
+  std::optional<unsigned> seed;            // shuffles the order of cases
+  std::optional<std::int64_t> fresh_data;  // exact lane only, on data drawn from this seed
+  std::string report, junit, html;
+  std::string known_deviations;  // file; "": those of the suite for its own testees, if there are any
+  bool fix = false;
+  std::string level;     // a selection with a name, and what must have been judged of it
+  std::string must_run;  // a file of the same form, of one's own
+  std::string record;
+  std::string golden;             // other store than golden/store; "here": this machine's own
+  std::string edition;            // "2.15"; "": of the testee's PyTorch, else of the recordings
+  bool keep = false;              // bundles of passed cases too
+  bool fail_fast = false;         // stop at the first case that needs attention
+  std::optional<double> timeout;  // seconds for one step, instead of the usual
+  std::string failures = "out/failures";
+};
+
+// What another run of one of the cases needs too, by option: {"--testee": "pytorch", "--env": ["A=1"]};
+// defaults are left out. `again:` and bundles are made from it, and replay takes it back.
+Json kept_options(const RunOptions& options);
+// Sets what is in `kept` and not set in `options` yet. Throws UsageError for an option that is not kept.
+void take_options(const Json& kept, RunOptions& options);
+
+// Throws UsageError, ScenarioError, Interrupted.
+int run_suite(const RunOptions& options, const Suite& suite);
+
+}  // namespace fsdp_cts

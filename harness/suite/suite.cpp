@@ -1,0 +1,80 @@
+#include "harness/suite/suite.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "harness/scenario/catalogue/filter.hpp"
+#include "harness/scenario/catalogue/load.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+// Ids that share the most with what was typed: a hint, nothing more.
+std::string nearest(const std::vector<Case>& cases, const std::string& term) {
+  std::string best;
+  std::size_t best_length = 0;
+  for (const Case& each : cases) {
+    const auto part = each.scenario.substr(each.scenario.rfind('/') + 1);
+    std::size_t length = 0;
+    for (std::size_t from = 0; from < term.size(); ++from) {
+      for (std::size_t size = part.size(); size > best_length && size > length; --size) {
+        if (part.find(term.substr(from, size)) != std::string::npos && term.size() - from >= size)
+          length = size;
+      }
+    }
+    if (length > best_length && length >= 4) {
+      best_length = length;
+      best = each.scenario;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+Suite find_suite(const std::string& root_option) {
+  Suite suite;
+  const char* from_environment = std::getenv("FSDP_CTS_ROOT");
+  suite.root = !root_option.empty()                    ? root_option
+               : from_environment && *from_environment ? from_environment
+                                                       : FSDP_CTS_SOURCE_DIR;
+  suite.bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  if (!std::filesystem::is_directory(suite.conformance())) {
+    throw UsageError(fmt::format(
+        "there are no scenarios under {}; name the folder of fsdp-cts with --root or FSDP_CTS_ROOT",
+        suite.root.string()));
+  }
+  return suite;
+}
+
+std::string suite_version() {
+  return FSDP_CTS_VERSION;
+}
+
+std::vector<Case> select(const Suite& suite, const std::vector<std::string>& filters) {
+  FilterResult result;
+  try {
+    result = load_selected_cases(suite.conformance(), filters);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(error.what());
+  }
+  if (result.unmatched.empty() && !result.cases.empty()) return std::move(result.cases);
+  // A term may match, only not together with the others.
+  const std::vector<Case> all = load_cases(suite.conformance());
+  result = select_cases(all, filters);
+  if (result.unmatched.empty() && !result.cases.empty()) return std::move(result.cases);
+  std::string hint;
+  for (const std::string& term : result.unmatched) {
+    const std::string close = nearest(all, term);
+    hint += fmt::format("\n  '{}' matches no case{}", term,
+                        close.empty() ? "" : fmt::format("; did you mean '{}'?", close));
+  }
+  if (hint.empty()) hint = "\n  each filter matches something, but no case matches all of them";
+  throw UsageError(
+      fmt::format("no case is selected{}\n  see `fsdp-cts list` for all {} cases; a FILTER is a glob over "
+                  "ids, or seed:F2MP, lane:exact, world:2, label:gpu",
+                  hint, all.size()));
+}
+
+}  // namespace fsdp_cts

@@ -1,0 +1,121 @@
+#include "harness/suite/testees.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+namespace fsdp_cts {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+std::string default_python() {
+  if (std::string chosen = environment("FSDP_CTS_PYTHON"); !chosen.empty()) return chosen;
+  const std::string cache = environment("XDG_CACHE_HOME");
+  const fs::path made = (cache.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(cache)) /
+                        "fsdp-cts" / "torch-2.11.0" / "bin" / "python";
+  return fs::exists(made) ? made.string() : "python3";
+}
+
+std::string program(const Suite& suite, const char* name, const char* purpose) {
+  const fs::path file = suite.bin / name;
+  if (!fs::exists(file))
+    throw UsageError(
+        fmt::format("{} is not there; it is {} and built by `cmake --build` with LibTorch (see ci/build)",
+                    file.string(), purpose));
+  return file.string();
+}
+
+std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
+  const std::string& spec = choice.spec;
+  const auto cpp = [&] {
+    const bool on_cpu = choice.device.empty() || choice.device == "cpu";
+    return program(suite, on_cpu ? "fsdp_testee" : "fsdp_testee_cuda", "the C++ implementation's testee");
+  };
+  if (spec == "cpp") return {cpp()};
+  if (spec.rfind("mutant:", 0) == 0) return {cpp(), "--mutant", spec.substr(7)};
+  if (spec == "pytorch") {
+    const fs::path testee = suite.root / "golden" / "pytorch_testee";
+    if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");
+    return {choice.python, testee.string()};
+  }
+  if (spec.find_first_of(" \t") == std::string::npos) return {spec};
+  // Arguments given by --backend and --device become the shell's positional parameters.
+  return {"/bin/sh", "-c", "exec " + spec + " \"$@\"", "testee"};
+}
+
+}  // namespace
+
+void choose_python(TesteeChoice& choice) {
+  if (choice.spec == "pytorch") {
+    if (choice.python.empty()) choice.python = default_python();
+  } else if (!choice.python.empty()) {
+    throw UsageError(fmt::format("--python is for --testee pytorch; '{}' was asked for", choice.spec));
+  }
+}
+
+std::string torch_version(const std::string& python) {
+  const std::string line =
+      quoted(python) +
+      " -c 'import importlib.metadata; print(importlib.metadata.version(\"torch\"))' 2>/dev/null";
+  std::string version;
+  if (FILE* pipe = popen(line.c_str(), "r")) {
+    std::array<char, 256> buffer;
+    while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe))
+      version.append(buffer.data(), count);
+    if (pclose(pipe) != 0) version.clear();
+  }
+  version = version.substr(0, version.find('\n'));
+  if (version.empty()) {
+    throw UsageError(fmt::format(
+        "{} is no Python with torch; `ci/setup` makes one, `ci/torch-environment VERSION` one of another "
+        "version",
+        python));
+  }
+  return version;
+}
+
+Testee testee_from(const TesteeChoice& choice, const Suite& suite) {
+  if (choice.spec.empty()) throw UsageError("--testee needs cpp, pytorch, mutant:ID or a command");
+  Testee testee;
+  testee.name = choice.spec;
+  testee.command = command_of(choice, suite);
+  for (const auto& [option, value] :
+       {std::pair("--backend", choice.backend), std::pair("--device", choice.device)}) {
+    if (value.empty()) continue;
+    testee.command.push_back(option);
+    testee.command.push_back(value);
+  }
+  for (const std::string& entry : choice.environment) {
+    const std::size_t sign = entry.find('=');
+    testee.environment[entry.substr(0, sign)] = entry.substr(sign + 1);
+  }
+  return testee;
+}
+
+Testee oracle_of(const Suite& suite) {
+  Testee oracle;
+  oracle.name = "reference";
+  oracle.command = {program(suite, "fsdp_reference", "the reference")};
+  oracle.oracle = true;
+  return oracle;
+}
+
+std::string quoted(const std::string& word) {
+  if (!word.empty() &&
+      word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%") ==
+          std::string::npos)
+    return word;
+  std::string result = "'";
+  for (char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+}  // namespace fsdp_cts

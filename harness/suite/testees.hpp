@@ -1,0 +1,39 @@
+// What stands behind --testee.
+#pragma once
+
+#include <string>
+
+#include "harness/runner/testee.hpp"
+#include "harness/suite/suite.hpp"
+
+namespace fsdp_cts {
+
+struct TesteeChoice {
+  std::string spec = "cpp";  // cpp | pytorch | mutant:ID | a command line
+  std::string python;        // the interpreter whose torch is meant by `pytorch`
+  std::string backend;       // passed on as --backend and --device where given
+  std::string device;
+  std::vector<std::string> environment;  // NAME=VALUE, for its ranks
+};
+
+// For `pytorch` without an interpreter: FSDP_CTS_PYTHON, else the one ci/setup makes, else python3. Throws
+// UsageError where an interpreter is named for another testee.
+void choose_python(TesteeChoice& choice);
+
+// The version of its torch by the package's metadata, such as "2.11.0+cu130"; importing torch would take
+// seconds. Throws UsageError, saying how to get one, where there is none.
+std::string torch_version(const std::string& python);
+
+// cpp: <bin>/fsdp_testee, on another device than the CPU <bin>/fsdp_testee_cuda; mutant:ID: the same with
+// --mutant ID; pytorch: golden/pytorch_testee with the chosen interpreter; anything else is a command line,
+// run by the shell if it has more than one word. Throws UsageError when the program is not there, saying how
+// to get it.
+Testee testee_from(const TesteeChoice& choice, const Suite& suite);
+
+// The oracle: <bin>/fsdp_reference. Throws UsageError when it was not built.
+Testee oracle_of(const Suite& suite);
+
+// One shell word, quoted where needed.
+std::string quoted(const std::string& word);
+
+}  // namespace fsdp_cts
