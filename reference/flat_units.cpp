@@ -8,10 +8,6 @@
 namespace fsdp_cts::reference {
 namespace {
 
-std::string join(const std::string& prefix, const std::string& name) {
-  return prefix.empty() || name.empty() ? prefix + name : prefix + "." + name;
-}
-
 class Builder {
  public:
   Builder(sdk::Module& root, const Json& plan, sdk::Context& context)
@@ -29,7 +25,7 @@ class Builder {
       Json settings = unit;
       settings["use_orig_params"] = plan_.at("api") == "composable" || unit.value("use_orig_params", false);
       for (const WrapTarget& target : wrap_targets({module, settings, wrapped_, ignored_modules_, ignored_}, context_)) {
-        wrap(join(path, target.path), *target.module, target.settings);
+        wrap(dotted(path, target.path), *target.module, target.settings);
       }
       if (!unit.value("mixed_precision", Json()).is_null()) cast_around_norms(module);
     }
@@ -95,7 +91,7 @@ class Builder {
     for (const std::string& key : module.parameter_names()) {
       const at::Tensor& tensor = module.parameter(key);
       if (ignored_.contains(tensor.unsafeGetTensorImpl()) || !claimed_.insert(tensor.unsafeGetTensorImpl()).second) continue;
-      UnitParameter parameter{join(path, key), {}, tensor};
+      UnitParameter parameter{dotted(path, key), {}, tensor};
       for (const sdk::Slot& slot : slots_) {
         if (slot.tensor().is_same(tensor)) parameter.slots.push_back(slot);
       }
@@ -103,9 +99,9 @@ class Builder {
     }
     for (const std::string& key : module.buffer_names()) {
       const at::Tensor& buffer = module.buffer(key);
-      if (buffer.is_floating_point()) buffers.push_back({&module, key, join(path, key), buffer.scalar_type()});
+      if (buffer.is_floating_point()) buffers.push_back({&module, key, dotted(path, key), buffer.scalar_type()});
     }
-    for (const auto& [name, child] : module.child_modules()) collect(*child, join(path, name), parameters, buffers);
+    for (const auto& [name, child] : module.child_modules()) collect(*child, dotted(path, name), parameters, buffers);
   }
 
   // A batch norm under mixed precision computes in full precision whatever comes in, and gives back what came in.

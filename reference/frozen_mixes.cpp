@@ -6,12 +6,10 @@
 namespace fsdp_cts::reference {
 namespace {
 
-std::string join(const std::string& prefix, const std::string& name) { return prefix.empty() ? name : prefix + "." + name; }
-
 void post_order(sdk::Module& module, const std::string& path, std::set<const sdk::Module*>& visited,
                 std::vector<std::pair<std::string, sdk::Module*>>& out) {
   for (const auto& [name, child] : module.child_modules()) {
-    if (visited.insert(child.get()).second) post_order(*child, join(path, name), visited, out);
+    if (visited.insert(child.get()).second) post_order(*child, dotted(path, name), visited, out);
   }
   out.emplace_back(path, &module);
 }
@@ -34,11 +32,11 @@ Managed managed_parameters(sdk::Module& target, const std::string& path, std::se
     for (const std::string& key : module->parameter_names()) {
       const at::Tensor& tensor = module->parameter(key);
       if (ignored.contains(tensor.unsafeGetTensorImpl()) || !met.insert(tensor.unsafeGetTensorImpl()).second) continue;
-      (tensor.requires_grad() ? managed.trainable : managed.frozen).push_back(join(prefix, key));
+      (tensor.requires_grad() ? managed.trainable : managed.frozen).push_back(dotted(prefix, key));
       (tensor.requires_grad() ? managed.trainable_numel : managed.frozen_numel) += tensor.numel();
     }
     for (const auto& [name, child] : module->child_modules()) {
-      if (visited.insert(child.get()).second) queue.emplace_back(child.get(), join(prefix, name));
+      if (visited.insert(child.get()).second) queue.emplace_back(child.get(), dotted(prefix, name));
     }
   }
   return managed;

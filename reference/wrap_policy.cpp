@@ -8,8 +8,6 @@
 namespace fsdp_cts::reference {
 namespace {
 
-std::string join(const std::string& prefix, const std::string& name) { return prefix.empty() ? name : prefix + "." + name; }
-
 // As isinstance: by nominal class, or by the type that the class is made of.
 bool is_a(const sdk::Module& module, const std::string& label) { return module.class_name() == label || module.type() == label; }
 
@@ -48,7 +46,7 @@ class Wrapper {
     if (!asked(policy, module, true, numel)) return 0;
     std::int64_t wrapped = 0;
     for (const auto& [name, child] : module.child_modules()) {
-      if (!request_.ignored_modules.contains(child.get())) wrapped += recursive(*child, join(path, name), policy);
+      if (!request_.ignored_modules.contains(child.get())) wrapped += recursive(*child, dotted(path, name), policy);
     }
     if (&module == &request_.root || !asked(policy, module, false, numel - wrapped)) return wrapped;
     Json settings = request_.settings;
@@ -60,7 +58,7 @@ class Wrapper {
   // Policies that decide module by module.
   void by_module(sdk::Module& module, const std::string& path, const Json& policy) {
     for (const auto& [name, child] : module.child_modules()) {
-      if (visited_.insert(child.get()).second) by_module(*child, join(path, name), policy);
+      if (visited_.insert(child.get()).second) by_module(*child, dotted(path, name), policy);
     }
     if (&module == &request_.root || request_.ignored_modules.contains(&module)) return;
     Json wanted = chosen(policy, module);
@@ -124,6 +122,8 @@ void warn_of_norms(const WrapRequest& request, sdk::Context& context) {
 }
 
 }  // namespace
+
+std::string dotted(const std::string& prefix, const std::string& name) { return prefix.empty() ? name : prefix + "." + name; }
 
 bool is_batch_norm(const sdk::Module& module) { return module.type().starts_with("BatchNorm") || module.type() == "SyncBatchNorm"; }
 

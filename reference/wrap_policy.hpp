@@ -34,6 +34,7 @@ struct WrapRequest {
 std::vector<WrapTarget> wrap_targets(const WrapRequest& request, sdk::Context& context);
 
 bool is_batch_norm(const sdk::Module& module);
+std::string dotted(const std::string& prefix, const std::string& name);  // "a" and "b" give "a.b", the root's empty name adds nothing
 
 // The check of `wrap_targets` alone: one message for every target that mixes, in post-order.
 std::vector<std::string> frozen_mixes(sdk::Module& root, const std::set<const sdk::Module*>& targets,
