@@ -8,16 +8,6 @@
 namespace fsdp_cts {
 namespace {
 
-Evidence widened(const Evidence& native) {
-  Evidence result;
-  for (const auto& [place, value] : native.values) {
-    std::vector<double> elements;
-    for (std::int64_t i = 0; i < value.tensor.numel(); ++i) elements.push_back(value.tensor.element(i));
-    result.values[place].tensor = make_tensor(DType::float64, value.tensor.shape, elements);
-  }
-  return result;
-}
-
 TEST(Exactness, EqualAfterWideningIsProof) {
   HandMade made;
   made.a_case.expect = Json::parse(R"([{"equal": {"what": ["parameters"]}}])");

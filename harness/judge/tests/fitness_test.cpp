@@ -7,16 +7,6 @@
 namespace fsdp_cts {
 namespace {
 
-Evidence widened(const Evidence& native) {
-  Evidence result = native;
-  for (auto& [place, value] : result.values) {
-    std::vector<double> elements;
-    for (std::int64_t i = 0; i < value.tensor.numel(); ++i) elements.push_back(value.tensor.element(i));
-    value.tensor = make_tensor(DType::float64, value.tensor.shape, elements);
-  }
-  return result;
-}
-
 HostTensor& gradient(Evidence& evidence, const char* name) {
   return evidence.values.at({HandMade::after_backward, "gradients", "model", name, {}}).tensor;
 }

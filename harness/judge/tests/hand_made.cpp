@@ -260,4 +260,14 @@ Verdict expect_code(HandMade& made, const char* expect, const std::string& code,
   return verdict;
 }
 
+Evidence widened(const Evidence& native) {
+  Evidence result = native;
+  for (auto& [place, value] : result.values) {
+    std::vector<double> elements;
+    for (std::int64_t i = 0; i < value.tensor.numel(); ++i) elements.push_back(value.tensor.element(i));
+    value.tensor = make_tensor(DType::float64, value.tensor.shape, elements);
+  }
+  return result;
+}
+
 }  // namespace fsdp_cts

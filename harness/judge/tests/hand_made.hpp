@@ -35,6 +35,9 @@ void expect_pass(HandMade& made, const char* expect);
 Verdict expect_code(HandMade& made, const char* expect, const std::string& code,
                     VerdictKind kind = VerdictKind::fail);
 
+// The same in float64, as the reference's wide run would have it.
+Evidence widened(const Evidence& native);
+
 // Changes one element of a tensor, in its own dtype.
 void set_element(HostTensor& tensor, std::int64_t index, double value);
 

@@ -18,7 +18,7 @@ std::array<int, 2> socket_pair() {
 }
 
 template <typename Action>
-std::string code_of(Action action) {
+std::string frame_error_of(Action action) {
   try {
     action();
     return "accepted";
@@ -59,14 +59,14 @@ TEST(Channel, TellsTheEndFromACutFrame) {
   Channel cut(others[1]);
   ASSERT_EQ(::write(others[0], "\x0e\0\0\0{", 5), 5);
   ::close(others[0]);
-  EXPECT_EQ(code_of([&] { cut.receive(); }), "truncated_frame");
+  EXPECT_EQ(frame_error_of([&] { cut.receive(); }), "truncated_frame");
 }
 
 TEST(Channel, SaysThatThePeerIsGoneInsteadOfDying) {
   const auto ends = socket_pair();
   Channel left(ends[0]);
   ::close(ends[1]);
-  EXPECT_EQ(code_of([&] { left.send({{"type", "done"}}); }), "io");
+  EXPECT_EQ(frame_error_of([&] { left.send({{"type", "done"}}); }), "io");
 }
 
 TEST(Channel, ConnectsOverTcp) {
@@ -85,13 +85,13 @@ TEST(Channel, ConnectsOverTcp) {
   testee.send({{"type", "hello"}});
   EXPECT_EQ(runner.receive(), Json({{"type", "hello"}}));
   ::close(listener);
-  EXPECT_EQ(code_of([&] { Channel::connect("127.0.0.1:" + port); }), "connect");
+  EXPECT_EQ(frame_error_of([&] { Channel::connect("127.0.0.1:" + port); }), "connect");
 }
 
 TEST(Channel, NamesWhatIsWrongWithAnAddress) {
-  EXPECT_EQ(code_of([] { Channel::connect("nowhere"); }), "bad_address");
-  EXPECT_EQ(code_of([] { Channel::connect("/" + std::string(200, 'x')); }), "bad_address");
-  EXPECT_EQ(code_of([] { Channel::connect("/no/such/socket"); }), "connect");
+  EXPECT_EQ(frame_error_of([] { Channel::connect("nowhere"); }), "bad_address");
+  EXPECT_EQ(frame_error_of([] { Channel::connect("/" + std::string(200, 'x')); }), "bad_address");
+  EXPECT_EQ(frame_error_of([] { Channel::connect("/no/such/socket"); }), "connect");
 }
 
 }  // namespace

@@ -17,8 +17,6 @@ using ::testing::Lt;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-const auto all_done = Field(&CaseRun::ranks, Each(Field(&RankReport::end, RankEnd::done)));
-
 class Evidence : public SessionTest {
  protected:
   SessionOptions hasty() const {

@@ -25,8 +25,6 @@ using ::testing::Lt;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-const auto all_done = Field(&CaseRun::ranks, Each(Field(&RankReport::end, RankEnd::done)));
-
 class Leftovers : public SessionTest {
  protected:
   // A runner in a process of its own, which the test may kill.

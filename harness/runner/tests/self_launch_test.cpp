@@ -19,8 +19,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-const auto all_done = Field(&CaseRun::ranks, Each(Field(&RankReport::end, RankEnd::done)));
-
 class SelfLaunch : public SessionTest {
  protected:
   void TearDown() override {

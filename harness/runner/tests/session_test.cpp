@@ -23,8 +23,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-const auto all_done = Field(&CaseRun::ranks, Each(Field(&RankReport::end, RankEnd::done)));
-
 // A log that the testee's processes write to, outside the session's scratch root: one line per start.
 class StartLog {
  public:
