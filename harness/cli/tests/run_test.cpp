@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "harness/cli/tests/command_line.hpp"
@@ -192,6 +193,28 @@ TEST_F(RunTest, ATesteeThatIsNotThere) {
   const Ran ran = cts("run T/TestCommandLine/test_parameters --testee ./nobody");
   EXPECT_EQ(ran.exit_code, 1) << ran.output;
   EXPECT_THAT(ran.output, HasSubstr("SETUP_ERROR"));
+}
+
+TEST_F(RunTest, MutantsAreAProgramBesideThisOne) {
+  fs::copy_file(FSDP_CTS_PROGRAM, cts.folder() / "fsdp-cts");
+  const auto run = [&] {
+    return std::system(
+        fmt::format("cd {} && FSDP_CTS_ROOT={} ./fsdp-cts run T/TestCommandLine/test_parameters "
+                    "--testee mutant:lost --backend shm > output.txt 2>&1",
+                    cts.folder().string(), SMALL_SUITE)
+            .c_str());
+  };
+  const auto content = [&](const char* name) {
+    std::ifstream stream(cts.folder() / name);
+    return std::string{std::istreambuf_iterator<char>(stream), {}};
+  };
+  EXPECT_NE(run(), 0);
+  EXPECT_THAT(content("output.txt"), HasSubstr("fsdp_testee_mutants is not there"));
+  const fs::path mutants = cts.folder() / "fsdp_testee_mutants";
+  std::ofstream(mutants) << "#!/bin/sh\necho \"$@\" > arguments.txt\nexit 2\n";
+  fs::permissions(mutants, fs::perms::owner_all);
+  EXPECT_NE(run(), 0);
+  EXPECT_EQ(content("arguments.txt"), "--mutant lost --backend shm\n");
 }
 
 TEST_F(RunTest, OnlyPyTorchIsRecordedAndOnlyOneVersionOfIt) {
