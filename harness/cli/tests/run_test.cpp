@@ -210,11 +210,12 @@ TEST_F(RunTest, MutantsAreAProgramBesideThisOne) {
   };
   EXPECT_NE(run(), 0);
   EXPECT_THAT(content("output.txt"), HasSubstr("fsdp_testee_mutants is not there"));
-  const fs::path mutants = cts.folder() / "fsdp_testee_mutants";
-  std::ofstream(mutants) << "#!/bin/sh\necho \"$@\" > arguments.txt\nexit 2\n";
-  fs::permissions(mutants, fs::perms::owner_all);
+  for (const std::string name : {"fsdp_testee_mutants", "fsdp_reference"}) {
+    std::ofstream(cts.folder() / name) << "#!/bin/sh\necho \"$@\" > " << name << ".arguments.txt\nexit 2\n";
+    fs::permissions(cts.folder() / name, fs::perms::owner_all);
+  }
   EXPECT_NE(run(), 0);
-  EXPECT_EQ(content("arguments.txt"), "--mutant lost --backend shm\n");
+  EXPECT_EQ(content("fsdp_testee_mutants.arguments.txt"), "--mutant lost --backend shm\n");
 }
 
 TEST_F(RunTest, OnlyPyTorchIsRecordedAndOnlyOneVersionOfIt) {
