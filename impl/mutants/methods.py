@@ -88,6 +88,9 @@ def main():
     if arguments.table:
         arguments.table.write_text("\n".join(lines) + "\n")
     here = [method for method in sorted(runnable) if runnable[method] and method not in WITHOUT_LIBRARY]
+    wrong = [method for method in sorted(WITHOUT_LIBRARY) if method not in runnable or base[method] or twins[method]]
+    if wrong:
+        sys.exit(f"methods.py says of {', '.join(wrong)} that they use no library; they are not there, or convict a mutant")
     vacuous = [method for method in here if not base[method] and not twins[method]]
     twins_only = [method for method in here if not base[method] and twins[method]]
     print(
