@@ -1,5 +1,5 @@
-// fsdp_testee_mutants: the C++ FSDP library with one fault, or another way to be right, under the suite. All of them are
-// in this one program; see README.md.
+// fsdp_testee_mutants: the C++ FSDP library with one fault, or another way to be right, under the suite. All
+// of them are in this one program; see README.md.
 #include <iostream>
 #include <string>
 #include <vector>
