@@ -35,12 +35,12 @@ std::string program(const Suite& suite, const char* name, const char* purpose) {
 
 std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
   const std::string& spec = choice.spec;
-  const auto cpp = [&] {
+  if (spec == "cpp") {
     const bool on_cpu = choice.device.empty() || choice.device == "cpu";
-    return program(suite, on_cpu ? "fsdp_testee" : "fsdp_testee_cuda", "the C++ implementation's testee");
-  };
-  if (spec == "cpp") return {cpp()};
-  if (spec.rfind("mutant:", 0) == 0) return {cpp(), "--mutant", spec.substr(7)};
+    return {program(suite, on_cpu ? "fsdp_testee" : "fsdp_testee_cuda", "the C++ implementation's testee")};
+  }
+  if (spec.starts_with("mutant:"))
+    return {program(suite, "fsdp_testee_mutants", "the C++ implementation with faults"), "--mutant", spec.substr(7)};
   if (spec == "pytorch") {
     const fs::path testee = suite.root / "golden" / "pytorch_testee";
     if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");

@@ -4,8 +4,8 @@
     convict.py --bin build/release/bin                     all of them, as a table
     convict.py --bin build/release/bin --mutant stale_gather
 
-Each runs on the cases that `fsdp_testee --list-mutants` names for it. A mutant is convicted when the suite's run on it fails and at least --cases cases have the verdict and code that it must
-receive. A correct variant is acquitted when every case of the selection passes. Exit code 0: all as they should be.
+Each runs on the cases that its patch names; see README.md. A mutant is convicted when the suite's run on it fails and at least --cases
+cases have the verdict and code that it must receive. A correct variant is acquitted when every case of the selection passes. Exit code 0: all as they should be.
 """
 
 import argparse
@@ -15,6 +15,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+
+import patches
 
 
 def records_of(bin_folder, mutant, selection):
@@ -59,14 +61,13 @@ def tally(records):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of fsdp-cts and fsdp_testee")
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of fsdp-cts and fsdp_testee_mutants")
     parser.add_argument("--mutant", action="append", help="only this one; may be given several times")
     parser.add_argument("--cases", type=int, default=2, help="how many cases must convict (default 2)")
     parser.add_argument("--convictions", type=pathlib.Path, help="folder that gets one file per mutant: what convicted it")
     parser.add_argument("selection", nargs="*", help="arguments of `fsdp-cts run` (default: the mutant's own)")
     arguments = parser.parse_args()
-    listed = json.loads(subprocess.run([arguments.bin / "fsdp_testee", "--list-mutants"], capture_output=True, text=True, check=True).stdout)
-    known = {mutant["id"]: mutant for mutant in listed}
+    known = {patch.id: patch.as_json() for patch in patches.all_patches()}
     unknown = set(arguments.mutant or []) - set(known)
     if unknown:
         sys.exit(f"no such mutant: {', '.join(sorted(unknown))}; there are {', '.join(known)}")

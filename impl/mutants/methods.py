@@ -7,7 +7,7 @@
 
 Reads what `convict.py --convictions` left behind, and the list of all cases. Convictions by a method's base cases, those that stand for
 upstream's, are counted apart from those by its twins and further values: a method whose base cases convict nobody is seen through by ours alone.
-Exit code 0: every method that can run on this machine convicts at least one mutant. With --compare, of two folders of convictions side
+Exit code 0: every method that can run on this machine and uses the library convicts at least one mutant. With --compare, of two folders of convictions side
 by side: every mutant is convicted by at least as many methods after as before.
 """
 
@@ -17,6 +17,13 @@ import json
 import pathlib
 import subprocess
 import sys
+
+
+# They ask LibTorch and shard nothing, as upstream's do, so that no fault of the library can show in them.
+WITHOUT_LIBRARY = {
+    "UOP/TestMultiTensorApply/test_multi_tensor_apply_size0_tensors_cpu",
+    "UOP/TestMultiTensorApply/test_multi_tensor_apply_size0_tensors_cuda",
+}
 
 
 def method_of(case):
@@ -75,16 +82,19 @@ def main():
             (base if case in of_upstream else twins)[method_of(case)][noted["mutant"]] += 1
     lines = ["| method | mutants its base cases convict (cases) | mutants its twins and further values convict (cases) |", "|---|---|---|"]
     for method in sorted(runnable):
-        none = "none" if runnable[method] else "does not run on this machine"
+        none = "shards nothing" if method in WITHOUT_LIBRARY else "none" if runnable[method] else "does not run on this machine"
         by_base, by_twins = (", ".join(f"{name} ({count})" for name, count in sorted(by[method].items())) for by in (base, twins))
         lines.append(f"| {method} | {by_base or none} | {by_twins or none} |")
     if arguments.table:
         arguments.table.write_text("\n".join(lines) + "\n")
-    here = [method for method in sorted(runnable) if runnable[method]]
+    here = [method for method in sorted(runnable) if runnable[method] and method not in WITHOUT_LIBRARY]
+    wrong = [method for method in sorted(WITHOUT_LIBRARY) if method not in runnable or base[method] or twins[method]]
+    if wrong:
+        sys.exit(f"methods.py says of {', '.join(wrong)} that they use no library; they are not there, or convict a mutant")
     vacuous = [method for method in here if not base[method] and not twins[method]]
     twins_only = [method for method in here if not base[method] and twins[method]]
     print(
-        f"{len(runnable)} methods, {len(here)} run here; {len(here) - len(vacuous)} convict a mutant, "
+        f"{len(runnable)} methods, {len(here)} use the library and run here; {len(here) - len(vacuous)} convict a mutant, "
         f"{sum(bool(base[m]) for m in here)} of them by a base case; {len(vacuous)} convict none"
     )
     for method in twins_only:

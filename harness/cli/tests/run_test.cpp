@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "harness/cli/tests/command_line.hpp"
@@ -192,6 +193,29 @@ TEST_F(RunTest, ATesteeThatIsNotThere) {
   const Ran ran = cts("run T/TestCommandLine/test_parameters --testee ./nobody");
   EXPECT_EQ(ran.exit_code, 1) << ran.output;
   EXPECT_THAT(ran.output, HasSubstr("SETUP_ERROR"));
+}
+
+TEST_F(RunTest, MutantsAreAProgramBesideThisOne) {
+  fs::copy_file(FSDP_CTS_PROGRAM, cts.folder() / "fsdp-cts");
+  const auto run = [&] {
+    return std::system(
+        fmt::format("cd {} && FSDP_CTS_ROOT={} ./fsdp-cts run T/TestCommandLine/test_parameters "
+                    "--testee mutant:lost --backend shm > output.txt 2>&1",
+                    cts.folder().string(), SMALL_SUITE)
+            .c_str());
+  };
+  const auto content = [&](const char* name) {
+    std::ifstream stream(cts.folder() / name);
+    return std::string{std::istreambuf_iterator<char>(stream), {}};
+  };
+  EXPECT_NE(run(), 0);
+  EXPECT_THAT(content("output.txt"), HasSubstr("fsdp_testee_mutants is not there"));
+  for (const std::string name : {"fsdp_testee_mutants", "fsdp_reference"}) {
+    std::ofstream(cts.folder() / name) << "#!/bin/sh\necho \"$@\" > " << name << ".arguments.txt\nexit 2\n";
+    fs::permissions(cts.folder() / name, fs::perms::owner_all);
+  }
+  EXPECT_NE(run(), 0);
+  EXPECT_EQ(content("fsdp_testee_mutants.arguments.txt"), "--mutant lost --backend shm\n");
 }
 
 TEST_F(RunTest, OnlyPyTorchIsRecordedAndOnlyOneVersionOfIt) {
