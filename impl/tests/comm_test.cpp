@@ -2,6 +2,13 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "comm/local_reduction.hpp"
 #include "fsdp/comm/gloo.hpp"
@@ -31,12 +38,18 @@ class OverEachBackend : public ::testing::TestWithParam<Backend> {
 using CollectivesInFlight = OverEachBackend;
 using Subgroups = OverEachBackend;
 using Failures = OverEachBackend;
+using Meetings = OverEachBackend;
 std::string backend_name(const ::testing::TestParamInfo<Backend>& info) {
   return info.param.name;
 }
 INSTANTIATE_TEST_SUITE_P(Over, CollectivesInFlight, kBackends, backend_name);
 INSTANTIATE_TEST_SUITE_P(Over, Subgroups, kBackends, backend_name);
 INSTANTIATE_TEST_SUITE_P(Over, Failures, kBackends, backend_name);
+INSTANTIATE_TEST_SUITE_P(Over, Meetings, kBackends, backend_name);
+
+void barrier(const Rank& rank) {
+  rank.plain->all_reduce(at::zeros({1}), {}, {})->wait();
+}
 
 class Collectives : public ::testing::TestWithParam<std::tuple<Backend, int64_t>> {
  protected:
@@ -185,6 +198,93 @@ TEST_P(Failures, APeerThatDiesIsReportedAtOnce) {
     if (rank.rank == 1) return;
     const auto out = at::empty({2});
     EXPECT_THROW(rank.plain->all_gather(out, at::ones({1}), {})->wait(), std::exception);
+  });
+}
+
+/// A port of this host that was free just now.
+int free_port() {
+  const auto socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ::close(socket);
+  return ntohs(address.sin_port);
+}
+/// The same on all ranks.
+int common_free_port(const Rank& rank) {
+  const auto port = at::full({1}, static_cast<int64_t>(rank.rank == 0 ? free_port() : 0), at::kLong);
+  rank.plain->broadcast(port, 0, {})->wait();
+  return static_cast<int>(port.item<int64_t>());
+}
+
+void meet_ten_times(Rendezvous rendezvous, MakeCommunicator* make) {
+  rendezvous.timeout = std::chrono::seconds(10);
+  for (int round = 0; round < 10; ++round) {
+    const auto one = make(rendezvous), other = make(rendezvous);
+    const auto sum = at::ones({1});
+    one->all_reduce(sum, {}, {})->wait();
+    other->all_reduce(sum, {}, {})->wait();
+    EXPECT_EQ(sum.item<float>(), 4);
+  }
+}
+TEST_P(Meetings, ManyThroughOneFile) {
+  run(2, [](const Rank& rank) {
+    auto rendezvous = rank.rendezvous;
+    rendezvous.file_store += "-many";
+    meet_ten_times(rendezvous, GetParam().make);
+    barrier(rank);
+  });
+}
+TEST_P(Meetings, ManyThroughOnePort) {
+  run(2, [](const Rank& rank) {
+    auto rendezvous = rank.rendezvous;
+    rendezvous.file_store.clear();
+    rendezvous.port = static_cast<uint16_t>(common_free_port(rank));
+    meet_ten_times(rendezvous, GetParam().make);
+    barrier(rank);
+  });
+}
+
+void set_variables(const std::map<std::string, std::string>& variables) {
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+}
+
+// torchrun's agent serves the store, and outlives the attempts. Here ranks 0 and 1 are the first attempt,
+// which breaks off while rank 0 makes a second group, and ranks 2 and 3 are the second.
+TEST_P(Meetings, EachAttemptOfTorchrunHasItsOwn) {
+  run(4, [](const Rank& rank) {
+    const auto port = common_free_port(rank);
+    c10::intrusive_ptr<c10d::Store> agents;
+    if (rank.rank == 3) {
+      c10d::TCPStoreOptions options;
+      options.port = static_cast<uint16_t>(port);
+      options.isServer = true;
+      agents = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    }
+    barrier(rank);
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      if (rank.rank / 2 == attempt) {
+        set_variables({{"RANK", std::to_string(rank.rank % 2)},
+                       {"WORLD_SIZE", "2"},
+                       {"MASTER_ADDR", "127.0.0.1"},
+                       {"MASTER_PORT", std::to_string(port)},
+                       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                       {"TORCHELASTIC_RESTART_COUNT", std::to_string(attempt)}});
+        auto rendezvous = rendezvous_from_environment();
+        rendezvous.timeout = std::chrono::seconds(2);
+        const auto group = GetParam().make(rendezvous);
+        const auto sum = at::ones({1});
+        group->all_reduce(sum, {}, {})->wait();
+        EXPECT_EQ(sum.item<float>(), 2);
+        if (rank.rank == 0) {
+          EXPECT_THROW(GetParam().make(rendezvous), std::exception);
+        }
+      }
+      barrier(rank);
+    }
   });
 }
 

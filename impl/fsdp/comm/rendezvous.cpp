@@ -24,6 +24,8 @@ Rendezvous rendezvous_from_environment(const std::string& file_store) {
     rendezvous.host = required_variable("MASTER_ADDR");
     rendezvous.port = static_cast<uint16_t>(std::stoul(required_variable("MASTER_PORT")));
   }
+  if (const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT"))
+    rendezvous.store_prefix = std::string("/worker/attempt_") + attempt;
   return rendezvous;
 }
 

@@ -57,7 +57,7 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
     options->devices.push_back(interface ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
                                          : c10d::ProcessGroupGloo::createDefaultDevice());
     options->threads = 1;
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(members_store(), static_cast<int>(rank()),
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting_store(), static_cast<int>(rank()),
                                                          static_cast<int>(size()), options);
   }
 

@@ -47,7 +47,7 @@ class NcclCommunicator : public StoreGroup {
       : StoreGroup(std::move(members)), device_(device) {
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = this->members().timeout;
-    group_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(members_store(), static_cast<int>(rank()),
+    group_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(meeting_store(), static_cast<int>(rank()),
                                                          static_cast<int>(size()), options);
   }
 

@@ -66,7 +66,7 @@ class ShmCommunicator : public StoreGroup, public PartwiseCollectives {
  public:
   explicit ShmCommunicator(GroupMembers members) : StoreGroup(std::move(members)) {
     if (size() > 1)
-      exchange_ = std::make_shared<ShmExchange>(*members_store(), rank(), ranks(), this->members().timeout);
+      exchange_ = std::make_shared<ShmExchange>(*meeting_store(), rank(), ranks(), this->members().timeout);
   }
 
   at::Device device() const override { return at::kCPU; }

@@ -88,13 +88,11 @@ void ShmExchange::meet(c10d::Store& store) {
   std::random_device random;
   self.mailbox->token = (uint64_t{random()} << 32) | random();
 
-  // The ranks may have met as this group before: what they left in the store then is not for now.
-  const auto meeting = "shm/" + std::to_string(store.add("shm/" + std::to_string(rank_), 1)) + "/";
   std::ostringstream address;
   address << self.process << ' ' << file.descriptor << ' ' << self.mailbox->token;
-  store.set(meeting + std::to_string(rank_), address.str());
+  store.set(std::to_string(rank_), address.str());
   for (int64_t rank = 0; rank < static_cast<int64_t>(ranks_.size()); ++rank)
-    if (rank != rank_) open_mailbox(rank, store.get_to_str(meeting + std::to_string(rank)));
+    if (rank != rank_) open_mailbox(rank, store.get_to_str(std::to_string(rank)));
 
   // Nobody leaves, or closes its file, before all have opened it.
   const auto everybody = [this](const Messages& messages) {
