@@ -275,7 +275,10 @@ TEST_P(Meetings, EachAttemptOfTorchrunHasItsOwn) {
                        {"TORCHELASTIC_RESTART_COUNT", std::to_string(attempt)}});
         auto rendezvous = rendezvous_from_environment();
         rendezvous.timeout = std::chrono::seconds(2);
+        ::testing::internal::CaptureStderr();
         const auto group = GetParam().make(rendezvous);
+        EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                    ::testing::Not(::testing::HasSubstr("server socket")));
         const auto sum = at::ones({1});
         group->all_reduce(sum, {}, {})->wait();
         EXPECT_EQ(sum.item<float>(), 2);
@@ -286,6 +289,52 @@ TEST_P(Meetings, EachAttemptOfTorchrunHasItsOwn) {
       barrier(rank);
     }
   });
+}
+
+class Environment : public ::testing::Test {
+ protected:
+  ~Environment() override {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
+      unsetenv(name);
+  }
+  static Rendezvous with(std::map<std::string, std::string> variables, const std::string& file_store = {}) {
+    variables.insert(
+        {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "1"}});
+    set_variables(variables);
+    return rendezvous_from_environment(file_store);
+  }
+};
+
+TEST_F(Environment, IsRead) {
+  const auto rendezvous = with({{"MASTER_PORT", "65535"}});
+  EXPECT_EQ(rendezvous.rank, 1);
+  EXPECT_EQ(rendezvous.world_size, 2);
+  EXPECT_EQ(rendezvous.host, "localhost");
+  EXPECT_EQ(rendezvous.port, 65535);
+  EXPECT_EQ(with({{"MASTER_PORT", "not asked for"}}, "/a/file").file_store, "/a/file");
+}
+
+TEST_F(Environment, WrongNumbersAreNamed) {
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, std::string>>{{"MASTER_PORT", "abc"},
+                                                        {"MASTER_PORT", ""},
+                                                        {"MASTER_PORT", "0"},
+                                                        {"MASTER_PORT", "65536"},
+                                                        {"MASTER_PORT", "29500x"},
+                                                        {"RANK", "2"},
+                                                        {"RANK", "-1"},
+                                                        {"RANK", "one"},
+                                                        {"WORLD_SIZE", "0"},
+                                                        {"WORLD_SIZE", "-2"},
+                                                        {"WORLD_SIZE", "99999999999999999999"},
+                                                        {"TORCHELASTIC_RESTART_COUNT", "-1"}}) {
+    EXPECT_THAT(message_of<InvalidArgument>([&, name = name, value = value] {
+                  with({{name, value}});
+                }),
+                ::testing::AllOf(::testing::HasSubstr(name), ::testing::HasSubstr("'" + value + "'")));
+    unsetenv(name.c_str());
+  }
 }
 
 }  // namespace

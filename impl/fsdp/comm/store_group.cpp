@@ -33,7 +33,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const Rendezvous& rendezvous) {
   } else {
     c10d::TCPStoreOptions tcp;
     tcp.port = rendezvous.port;
-    tcp.isServer = rendezvous.rank == 0;
+    tcp.isServer = rendezvous.rank == 0 && !rendezvous.served_elsewhere;
     tcp.numWorkers = static_cast<size_t>(rendezvous.world_size);
     tcp.timeout = rendezvous.timeout;
     tcp.multiTenant = true;  // the same port with another timeout, say
@@ -51,7 +51,7 @@ c10::intrusive_ptr<c10d::Store> store_of(const Rendezvous& rendezvous) {
   // A forked child must not talk through its parent's connection.
   const auto key =
       std::make_tuple(getpid(), rendezvous.file_store, rendezvous.host, rendezvous.port, rendezvous.rank,
-                      rendezvous.world_size,  rendezvous.timeout);
+                      rendezvous.world_size, rendezvous.served_elsewhere, rendezvous.timeout);
   static std::mutex mutex;
   static std::map<std::remove_const_t<decltype(key)>, c10::intrusive_ptr<c10d::Store>> stores;
   {

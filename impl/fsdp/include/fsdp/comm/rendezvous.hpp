@@ -16,6 +16,8 @@ struct Rendezvous {
   std::string file_store;
   std::string host = "127.0.0.1";
   uint16_t port = 0;
+  /// The TCP store is served by somebody else, as torchrun's agent does: rank 0 connects like all others.
+  bool served_elsewhere = false;
   /// Put before every key. Processes that use a store after others have used it need another one.
   std::string store_prefix;
   /// Of the meeting and of every collective after it.
@@ -23,8 +25,9 @@ struct Rendezvous {
 };
 
 /// From RANK, WORLD_SIZE and either `file_store` or MASTER_ADDR and MASTER_PORT, and, where torchrun has set
-/// it, TORCHELASTIC_RESTART_COUNT: the prefix "/worker/attempt_N", so that no attempt reads the keys of an
-/// earlier one. Throws InvalidArgument naming the variable that is not set.
+/// them, TORCHELASTIC_USE_AGENT_STORE ("True": served_elsewhere) and TORCHELASTIC_RESTART_COUNT (the prefix
+/// "/worker/attempt_N", so that no attempt reads the keys of an earlier one). Throws InvalidArgument naming
+/// the variable that is not set, or the variable and its value where that is not a number in its range.
 Rendezvous rendezvous_from_environment(const std::string& file_store = {});
 
 }  // namespace fsdp
