@@ -47,6 +47,13 @@ INSTANTIATE_TEST_SUITE_P(Over, Subgroups, kBackends, backend_name);
 INSTANTIATE_TEST_SUITE_P(Over, Failures, kBackends, backend_name);
 INSTANTIATE_TEST_SUITE_P(Over, Meetings, kBackends, backend_name);
 
+/// Another meeting of the same ranks, which gives up soon.
+std::shared_ptr<Communicator> meet_again(const Rank& rank, MakeCommunicator* make, const std::string& name) {
+  auto rendezvous = rank.rendezvous;
+  rendezvous.file_store += "-" + name;
+  rendezvous.timeout = std::chrono::seconds(5);
+  return make(rendezvous);
+}
 void barrier(const Rank& rank) {
   rank.plain->all_reduce(at::zeros({1}), {}, {})->wait();
 }
@@ -155,6 +162,70 @@ TEST_P(CollectivesInFlight, ManyAtOnceInAnyOrderOfWaiting) {
   });
 }
 
+constexpr int64_t kLarge = 30'000;  // an all-reduce of so many takes two exchanges over Gloo
+
+TEST_P(CollectivesInFlight, AWorkKeepsItsGroupAlive) {
+  run(4, [](const Rank& rank) {
+    auto group = meet_again(rank, GetParam().make, "own");
+    const auto own = static_cast<double>(rank.rank);
+    const auto gathered = at::zeros({4}), scattered = at::zeros({1}), sent = at::full({3}, own);
+    const auto small = at::full({5}, own), large = at::full({kLarge}, own);
+    std::vector<WorkPtr> works;
+    works.push_back(group->all_gather(gathered, at::full({1}, own), {}));
+    works.push_back(group->reduce_scatter(scattered, at::full({4}, own), {}, {}));
+    works.push_back(group->all_reduce(small, {}, {}));
+    works.push_back(group->all_reduce(large, {}, {}));
+    works.push_back(group->broadcast(sent, 2, {}));
+    const std::weak_ptr<Communicator> observer = group;
+    group.reset();
+    EXPECT_FALSE(observer.expired());
+    for (const auto& work : works) work->wait();
+    EXPECT_TRUE(at::equal(gathered, at::arange(4).to(at::kFloat)));
+    EXPECT_EQ(scattered.item<float>(), 6);
+    EXPECT_TRUE(at::equal(small, at::full({5}, 6.0)));
+    EXPECT_TRUE(at::equal(large, at::full({kLarge}, 6.0)));
+    EXPECT_TRUE(at::equal(sent, at::full({3}, 2.0)));
+    barrier(rank);
+    works.clear();
+    EXPECT_TRUE(observer.expired());
+  });
+}
+
+TEST_P(CollectivesInFlight, AllReducesMayBeWaitedForInOppositeOrders) {
+  for (const int64_t numel : {int64_t{5}, kLarge}) {
+    run(3, [numel](const Rank& rank) {
+      const auto one = meet_again(rank, GetParam().make, "one"),
+                 other = meet_again(rank, GetParam().make, "other");
+      std::vector<at::Tensor> sums;
+      std::vector<WorkPtr> works;
+      for (const auto& group : {one, one, other}) {
+        sums.push_back(at::full({numel}, static_cast<double>(rank.rank) + 10.0 * sums.size()));
+        works.push_back(group->all_reduce(sums.back(), {}, {}));
+      }
+      for (const int i : rank.rank == 0 ? std::vector{0, 1, 2} : std::vector{2, 1, 0}) {
+        works[i]->wait();
+        EXPECT_TRUE(at::equal(sums[i], at::full({numel}, 3.0 + 30.0 * i)));
+      }
+      barrier(rank);
+    });
+  }
+}
+
+TEST_P(CollectivesInFlight, ADroppedAllReduceDoesNotStallTheOthers) {
+  run(3, [](const Rank& rank) {
+    const auto group = meet_again(rank, GetParam().make, "own");
+    const auto sum = at::ones({kLarge});
+    auto work = group->all_reduce(sum, {}, {});
+    if (rank.rank == 2) {
+      work.reset();
+    } else {
+      work->wait();
+      EXPECT_TRUE(at::equal(sum, at::full({kLarge}, 3.0)));
+    }
+    barrier(rank);
+  });
+}
+
 TEST(LocalReduction, AddsInRankOrderAndRoundsEachTime) {
   // 256 + 1 is 256 in bf16, so only the order (1 + 1) + 256 sees the small ones.
   const auto out = at::empty({1}, at::kBFloat16);
@@ -199,6 +270,66 @@ TEST_P(Failures, APeerThatDiesIsReportedAtOnce) {
     const auto out = at::empty({2});
     EXPECT_THROW(rank.plain->all_gather(out, at::ones({1}), {})->wait(), std::exception);
   });
+}
+
+// Half of the ranks do one thing, the others another. Over shared memory both sides say so at once. Over Gloo
+// a side that has waited long enough does.
+TEST_P(Failures, DifferentCollectivesAreNamed) {
+  const auto all_gather = [](Communicator& group, int64_t numel, at::ScalarType dtype = at::kFloat) {
+    return group.all_gather(at::zeros({2 * numel}, dtype), at::ones({numel}, dtype), {});
+  };
+  const auto reduce_scatter = [](Communicator& group, int64_t numel) {
+    return group.reduce_scatter(at::zeros({numel}), at::ones({2 * numel}), {}, {});
+  };
+  const auto all_reduce = [](Communicator& group, ReduceOp op) {
+    return group.all_reduce(at::ones({5}), {op}, {});
+  };
+  const auto two_parts = [](Communicator& group, int64_t second) {
+    return group.partwise()->all_gather(
+        {{at::zeros({8}), at::ones({4})}, {at::zeros({2 * second}), at::ones({second})}}, {});
+  };
+  struct Case {
+    std::function<WorkPtr(Communicator&)> by_0, by_1;
+    std::string text_0, text_1;
+  };
+  const std::vector<Case> cases = {
+      {[=](auto& group) { return reduce_scatter(group, 12); },
+       [=](auto& group) { return all_gather(group, 12); }, "reduce_scatter of 24 x float32 in blocks of 12",
+       "all_gather of 12 x float32"},
+      {[=](auto& group) { return all_gather(group, 12); }, [=](auto& group) { return all_gather(group, 13); },
+       "all_gather of 12 x float32", "all_gather of 13 x float32"},
+      {[=](auto& group) { return all_gather(group, 12); },
+       [=](auto& group) { return all_gather(group, 12, at::kInt); }, "all_gather of 12 x float32",
+       "all_gather of 12 x int32"},
+      {[=](auto& group) { return all_reduce(group, ReduceOp::max); },
+       [=](auto& group) { return all_reduce(group, ReduceOp::sum); }, "all_reduce (max) of 5 x float32",
+       "all_reduce of 5 x float32"},
+      {[=](auto& group) { return two_parts(group, 6); }, [=](auto& group) { return two_parts(group, 7); },
+       "all_gather of 2 tensors, of which tensor 1 is 6 x float32",
+       "all_gather of 2 tensors, of which tensor 1 is 7 x float32"},
+      {[=](auto& group) { return group.broadcast(at::ones({4}), 1, {}); },
+       [=](auto& group) { return all_gather(group, 4); }, "broadcast from rank 1 of 4 x float32",
+       "all_gather of 4 x float32"},
+  };
+  for (const auto& each : cases) {
+    run(2, [&each](const Rank& rank) {
+      auto rendezvous = rank.rendezvous;
+      rendezvous.file_store += "-short";
+      rendezvous.timeout = std::chrono::seconds(1);
+      const auto group = GetParam().make(rendezvous);
+      group->all_reduce(at::ones({5}), {}, {})->wait();
+      const auto text = message_of<RuntimeError>([&] {
+        const auto work = (rank.rank == 0 ? each.by_0 : each.by_1)(*group);
+        work->wait();
+      });
+      const auto own = rank.rank == 0 ? each.text_0 : each.text_1,
+                 others = rank.rank == 0 ? each.text_1 : each.text_0;
+      EXPECT_THAT(text, ::testing::HasSubstr("rank " + std::to_string(1 - rank.rank) + " issued " + others +
+                                             " where rank " + std::to_string(rank.rank) + " issued " + own +
+                                             " (collective 2 of this group"));
+      barrier(rank);
+    });
+  }
 }
 
 /// A port of this host that was free just now.

@@ -30,8 +30,9 @@ struct Reduced {
 
 Reduced reduce(Communicator& group, at::ScalarType dtype) {
   const auto n = group.size();
-  Reduced r{at::empty({999}, dtype), uneven(501, group.rank(), dtype), uneven(501, group.rank(), dtype),
-            uneven(501, group.rank(), dtype)};
+  // 501: in one exchange over Gloo; 20001: in two where there are more than two ranks.
+  Reduced r{at::empty({999}, dtype), uneven(501, group.rank(), dtype), uneven(20'001, group.rank(), dtype),
+            uneven(20'001, group.rank(), dtype)};
   group.reduce_scatter(r.scattered, uneven(999 * n, group.rank(), dtype), {ReduceOp::avg}, {})->wait();
   group.all_reduce(r.sum, {}, {})->wait();
   group.all_reduce(r.mean, {ReduceOp::avg}, {})->wait();

@@ -99,7 +99,7 @@ void ShmExchange::meet(c10d::Store& store) {
     for (int64_t rank = 0; rank < static_cast<int64_t>(ranks_.size()); ++rank) messages(rank);
   };
   complete(issue(
-      "the making of the group", 0, [](std::byte*) {}, everybody));
+      CollectiveSignature(), 0, [](std::byte*) {}, everybody));
 }
 
 void ShmExchange::open_mailbox(int64_t rank, const std::string& address) {
@@ -118,25 +118,31 @@ void ShmExchange::open_mailbox(int64_t rank, const std::string& address) {
                        ": all ranks must be on one host, and see each other's processes");
 }
 
-uint32_t ShmExchange::issue(const char* collective, size_t bytes, const Fill& fill, Finish finish) {
-  const auto begin = make_room(collective, bytes);
-  fill(reinterpret_cast<std::byte*>(&own()) + begin);
+uint32_t ShmExchange::issue(CollectiveSignature signature, size_t bytes, const Fill& fill, Finish finish) {
+  const std::lock_guard lock(mutex_);
+  signature.set_number(next_);
+  const auto header = aligned(signature.size_in_bytes());
+  const auto begin = make_room(signature.kind_text(), header, bytes);
+  auto* message = reinterpret_cast<std::byte*>(&own()) + begin;
+  signature.write(message);
+  fill(message + header);
   own().begins[next_ % kSlots] = begin;
-  pending_.push_back({collective, next_, std::move(finish)});
+  pending_.push_back({std::move(signature), next_, std::move(finish)});
   advance(own().posted);
   return next_++;
 }
 
 void ShmExchange::complete(uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  complete_in_order(number);
+}
+
+void ShmExchange::complete_in_order(uint32_t number) {
   while (!pending_.empty() && static_cast<int32_t>(pending_.front().number - number) <= 0) {
     if (failure_) std::rethrow_exception(failure_);
     const auto& work = pending_.front();
     try {
-      work.finish([this, &work](int64_t rank) {
-        await(&Mailbox::posted, rank, work.number + 1, work.collective);
-        const auto* mailbox = peers_[static_cast<size_t>(rank)].mailbox;
-        return reinterpret_cast<const std::byte*>(mailbox) + mailbox->begins[work.number % kSlots];
-      });
+      work.finish([this, &work](int64_t rank) { return message_of(rank, work); });
     } catch (...) {
       failure_ = std::current_exception();
       throw;
@@ -146,16 +152,27 @@ void ShmExchange::complete(uint32_t number) {
   }
 }
 
+const std::byte* ShmExchange::message_of(int64_t rank, const Pending& work) const {
+  const auto& signature = work.signature;
+  await(&Mailbox::posted, rank, work.number + 1, signature.kind_text());
+  const auto* mailbox = peers_[static_cast<size_t>(rank)].mailbox;
+  const auto* message = reinterpret_cast<const std::byte*>(mailbox) + mailbox->begins[work.number % kSlots];
+  if (!signature.is_written_at(message))
+    throw RuntimeError(signature.difference(CollectiveSignature(message), ranks_[static_cast<size_t>(rank)],
+                                            ranks_[static_cast<size_t>(rank_)], ranks_));
+  return message + aligned(signature.size_in_bytes());
+}
+
 /// The first gap: what was used last is still in the caches.
-uint64_t ShmExchange::make_room(const char* collective, size_t bytes) {
+uint64_t ShmExchange::make_room(const char* collective, size_t header, size_t bytes) {
   reclaim();
   if (next_ - oldest_ == kSlots) {
-    complete(oldest_);
+    complete_in_order(oldest_);
     for (size_t rank = 0; rank < peers_.size(); ++rank)
       await(&Mailbox::consumed, static_cast<int64_t>(rank), oldest_ + 1, collective);
     reclaim();
   }
-  const auto room = std::max(aligned(bytes), kAlignment);
+  const auto room = header + aligned(bytes);
   uint64_t begin = aligned(sizeof(Mailbox));
   for (const auto& [from, to] : occupied_) {
     if (from - begin >= room) break;
@@ -218,9 +235,7 @@ void ShmExchange::await(Counter Mailbox::*which, int64_t rank, uint32_t target,
 }
 
 std::string ShmExchange::group_text() const {
-  std::string text = " of ranks";
-  for (const auto rank : ranks_) text += (text.back() == 's' ? " " : ", ") + std::to_string(rank);
-  return text + ", seen by rank " + std::to_string(ranks_[static_cast<size_t>(rank_)]);
+  return of_ranks(ranks_) + ", seen by rank " + std::to_string(ranks_[static_cast<size_t>(rank_)]);
 }
 
 }  // namespace fsdp
