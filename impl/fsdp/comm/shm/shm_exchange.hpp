@@ -65,11 +65,13 @@ class ShmExchange {
     Finish finish;
   };
 
-  static Mailbox* map(int file);
+  struct Address;
+
+  Mailbox* map(int file) const;
   static bool reached(const Counter& counter, uint32_t target);
   static void advance(Counter& counter);
   void meet(c10d::Store& store);
-  void open_mailbox(int64_t rank, const std::string& address);
+  void open_mailbox(int64_t rank, const Address& address);
   void complete_in_order(uint32_t number);
   const std::byte* message_of(int64_t rank, const Pending& work) const;
   uint64_t make_room(const char* collective, size_t header, size_t bytes);
@@ -81,6 +83,7 @@ class ShmExchange {
   int64_t rank_;
   std::vector<int64_t> ranks_;
   std::chrono::milliseconds timeout_;
+  size_t reach_ = 0;         ///< of every mailbox, in bytes
   std::vector<Peer> peers_;  ///< by rank of the group; this one too
   std::mutex mutex_;         ///< of what is below
   uint32_t next_ = 0;

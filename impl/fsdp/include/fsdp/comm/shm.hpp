@@ -18,6 +18,11 @@ namespace fsdp {
 /// issued different collectives, saying which rank issued what. (The root of a broadcast waits for nobody, so
 /// it learns of that only later.)
 ///
+/// A group of n ranks takes n x 64 GiB of each rank's address space, but memory only for what is in flight.
+/// Where that much may not be mapped (RLIMIT_AS, ulimit -v) all ranks halve it until every one of them can
+/// map it and have as much left for all else; below 256 MiB the making of the group throws RuntimeError. What
+/// is in flight at one time must fit: a collective that does not throws RuntimeError when it is issued.
+///
 /// The shared memory has no name in any file system: it is gone with the last process that maps it, however
 /// that ends.
 std::shared_ptr<Communicator> make_shm_communicator(const Rendezvous& rendezvous);
