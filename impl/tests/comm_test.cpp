@@ -6,8 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <map>
+#include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "comm/local_reduction.hpp"
@@ -223,6 +225,25 @@ TEST_P(CollectivesInFlight, ADroppedAllReduceDoesNotStallTheOthers) {
       EXPECT_TRUE(at::equal(sum, at::full({kLarge}, 3.0)));
     }
     barrier(rank);
+  });
+}
+
+TEST_P(CollectivesInFlight, AreWaitedForByOneThreadWhileAnotherIssues) {
+  run(2, [](const Rank& rank) {
+    constexpr int kCount = 1000;
+    std::vector<at::Tensor> sums;
+    for (int i = 0; i < kCount; ++i) sums.push_back(at::full({3}, static_cast<double>(i)));
+    std::vector<WorkPtr> works(kCount);
+    std::atomic<int> issued = 0;
+    std::thread waiter([&] {
+      for (int i = 0; i < kCount; ++i) {
+        while (issued <= i) std::this_thread::yield();
+        works[i]->wait();
+      }
+    });
+    for (int i = 0; i < kCount; ++i, ++issued) works[i] = rank.plain->all_reduce(sums[i], {}, {});
+    waiter.join();
+    for (int i = 0; i < kCount; ++i) EXPECT_EQ(sums[i][2].item<float>(), 2.0F * static_cast<float>(i));
   });
 }
 

@@ -11,6 +11,10 @@
 // Tensors are one-dimensional and contiguous, are kept alive by the Work as the group is, and must not be
 // touched before `wait`. A Work that is dropped before waits in its destructor and throws nothing.
 //
+// Threads: one thread at a time issues collectives of a group or makes its subgroups. `rank`, `ranks`, `size`
+// and `device` may be called at any time, and a Work may be waited for and dropped by any thread, by one at a
+// time, while others issue and wait for other Works. Different groups have nothing in common in this respect.
+//
 // A backend is a folder beside this file.
 #include <ATen/core/Tensor.h>
 

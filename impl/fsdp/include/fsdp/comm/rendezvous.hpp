@@ -7,7 +7,8 @@
 namespace fsdp {
 
 /// Several groups may be made from one rendezvous, by all ranks in the same order: a process opens a store
-/// once, keeps it until it ends, and counts its meetings there.
+/// once, keeps it until it ends, and counts its meetings there. Threads may make groups of different ranks,
+/// stores or timeouts at the same time; of one rendezvous only one after the other, for the order's sake.
 struct Rendezvous {
   int64_t rank = 0;
   int64_t world_size = 1;
@@ -27,7 +28,8 @@ struct Rendezvous {
 /// From RANK, WORLD_SIZE and either `file_store` or MASTER_ADDR and MASTER_PORT, and, where torchrun has set
 /// them, TORCHELASTIC_USE_AGENT_STORE ("True": served_elsewhere) and TORCHELASTIC_RESTART_COUNT (the prefix
 /// "/worker/attempt_N", so that no attempt reads the keys of an earlier one). Throws InvalidArgument naming
-/// the variable that is not set, or the variable and its value where that is not a number in its range.
+/// the variable that is not set, or the variable and its value where that is not a number in its range. No
+/// other thread may change the environment meanwhile.
 Rendezvous rendezvous_from_environment(const std::string& file_store = {});
 
 }  // namespace fsdp
