@@ -415,7 +415,7 @@ void write_reached() {{
   std::ofstream file(std::string(std::getenv("FSDP_MUTANTS_REACHED")) + "/" + std::to_string(::getpid()));
   const auto known = ids();
   for (size_t i = 0; i < known.size(); ++i) {{
-    if (reached[i + 1]) file << known[i] << '\n';
+    if (reached[i + 1]) file << known[i] << '\\n';
   }}
 }}
 
