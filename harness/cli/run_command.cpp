@@ -32,12 +32,13 @@ void add_run(CLI::App& app, Shared& shared) {
   command->add_option("--report", options->report, "Write the report as NDJSON");
   command->add_option("--junit", options->junit, "Write JUnit XML");
   command->add_option("--html", options->html, "Write a single-file HTML report");
-  CLI::Option* deviations = command
-                                  ->add_option("--known-deviations,--expectations", options->known_deviations,
-                                               "Known deviations of this implementation, see "
-                                               "docs/known-deviations.md (default for cpp, mutants and pytorch: "
-                                               "conformance/known_deviations)")
-                                  ->check(CLI::ExistingFile);
+  CLI::Option* deviations =
+      command
+          ->add_option("--known-deviations,--expectations", options->known_deviations,
+                       "Known deviations of this implementation, see "
+                       "docs/known-deviations.md (default for cpp, mutants and pytorch: "
+                       "conformance/known_deviations)")
+          ->check(CLI::ExistingFile);
   command
       ->add_flag("--fix", options->fix,
                  "Rewrite the file of known deviations so that it fits: stale entries go, what "

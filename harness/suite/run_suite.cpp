@@ -120,7 +120,8 @@ class SuiteRun {
         suite_(suite),
         machine_(this_machine()),
         deviations_file_(known_deviations_for(options, suite)) {
-    if (options.fresh_data) std::erase_if(selected_, [](const Case& each) { return each.lane != Lane::exact; });
+    if (options.fresh_data)
+      std::erase_if(selected_, [](const Case& each) { return each.lane != Lane::exact; });
     if (!options.must_run.empty()) must_run_ = MustRun(options.must_run);
     if (!options.level.empty() && !options.fresh_data) must_run_ = named_level(suite, options.level);
     if (!deviations_file_.empty()) {
@@ -136,7 +137,8 @@ class SuiteRun {
 
   int run() {
     if (selected_.empty()) {
-      std::cout << fmt::format("level {} has no case in the exact lane, so fresh data show nothing of it\n", options_.level);
+      std::cout << fmt::format("level {} has no case in the exact lane, so fresh data show nothing of it\n",
+                               options_.level);
       return 77;
     }
     std::vector<Case*> runnable;

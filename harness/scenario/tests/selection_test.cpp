@@ -172,9 +172,8 @@ TEST(Explain, TellsWhyWhatAndHow) {
   const std::string text = explain_case(a_case);
   for (const char* part :
        {"F2MP/Class/test_method[flag=true,world=2]\n", "Why         A reason.",
-        "seed 000, lines 1-2 (upstream.py)",
-        "'model': Sequential with 2 parameters of 20 elements", "all values: seed ", "'x': shape ",
-        "'model' by fully_shard", "modules 0: reshard_after_forward true",
+        "seed 000, lines 1-2 (upstream.py)", "'model': Sequential with 2 parameters of 20 elements",
+        "all values: seed ", "'x': shape ", "'model' by fully_shard", "modules 0: reshard_after_forward true",
         "  - make 'model' with its initial values\n", "  3 times:\n",
         "    - run 'model' on x, giving 'output': grad false, then true, then false; on ranks 0 only\n",
         "loss equal to the reference, golden, tolerance upstream",
