@@ -144,6 +144,9 @@ TEST(Coverage, SurplusStrangersAndUnmarkedEarlyReturnsAreFaults) {
   EXPECT_THAT(measure_coverage(cases, two_methods, Machine{}).faults,
               ElementsAre(HasSubstr("3 combinations present, upstream has 2"),
                           HasSubstr("UOP/B/three: a scenario of this method exists")));
+  cases = {made("UOP/B/three", "", 2)};
+  cases[0].seed_cases = 0;  // of_seed: "false"
+  EXPECT_THAT(measure_coverage(cases, two_methods, Machine{}).faults, IsEmpty());
   const std::vector<SeedMethod> early = {{"UOP/B/two", "UOP", 1, 1, 1}};
   EXPECT_THAT(measure_coverage({made("UOP/B/two", "", 2)}, early, Machine{}).faults,
               ElementsAre(HasSubstr("0 early returns marked by skip, upstream has 1")));
