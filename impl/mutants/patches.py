@@ -7,7 +7,7 @@
     patches.py new gradients_lost                                     a patch from the uncommitted changes of impl/fsdp
 
 In the merged tree every patched function holds the original body and those of the patches, and a number that is read at start chooses
-between them: `if (::fsdp::mutants::selected == 17) { body of patch 17 } else { original body }`. One build thus holds all mutants. That is
+between them: `if (::fsdp::mutants::is(17)) { body of patch 17 } else { original body }`. One build thus holds all mutants. That is
 why a patch changes bodies of functions in .cpp files, and nothing else; outside of bodies it may insert lines. README.md says more.
 """
 
@@ -335,7 +335,7 @@ def with_variants(original, variants):
         return original
     text = "\n"
     for patch, body in variants:
-        text += f"// {patch.id}\nif (::fsdp::mutants::selected == {patch.number}) {{{body}}} else "
+        text += f"// {patch.id}\nif (::fsdp::mutants::is({patch.number})) {{{body}}} else "
     return f"{text}{{{original}}}\n"
 
 
@@ -377,9 +377,19 @@ SELECTED_HPP = """\
 namespace fsdp::mutants {
 
 extern int selected;  ///< 0: none, the library as it is
-/// To be called before anything else of the library. False for an id that there is not.
+extern bool notes_reached;
+void note_reached(int number);
+/// To be called before anything else of the library. "none" selects none. False for an id that there is not.
 bool select(const std::string& id);
 std::vector<std::string> ids();
+
+/// Whether this process is that patch. Asked whenever a function is entered that the patch changes: with
+/// FSDP_MUTANTS_REACHED=<folder> in the environment every process leaves there, at its end, a file with the ids for
+/// which it was asked.
+inline bool is(int number) {
+  if (notes_reached) note_reached(number);
+  return selected == number;
+}
 
 }  // namespace fsdp::mutants
 """
@@ -387,11 +397,42 @@ std::vector<std::string> ids();
 SELECTED_CPP = """\
 #include "base/selected_mutant.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
 
 namespace fsdp::mutants {{
+namespace {{
+
+constexpr size_t kPatches = {count};
+std::array<std::atomic<bool>, kPatches + 1> reached;
+
+void write_reached() {{
+  std::ofstream file(std::string(std::getenv("FSDP_MUTANTS_REACHED")) + "/" + std::to_string(::getpid()));
+  const auto known = ids();
+  for (size_t i = 0; i < known.size(); ++i) {{
+    if (reached[i + 1]) file << known[i] << '\\n';
+  }}
+}}
+
+bool asked_to_note() {{
+  if (!std::getenv("FSDP_MUTANTS_REACHED")) return false;
+  std::atexit(write_reached);
+  return true;
+}}
+
+}}  // namespace
 
 int selected = 0;
+bool notes_reached = asked_to_note();
+
+void note_reached(int number) {{
+  reached[static_cast<size_t>(number)] = true;
+}}
 
 // The patch of number 1 comes first.
 std::vector<std::string> ids() {{
@@ -400,6 +441,7 @@ std::vector<std::string> ids() {{
 }}
 
 bool select(const std::string& id) {{
+  if (id == "none") return true;
   const auto known = ids();
   const auto found = std::find(known.begin(), known.end(), id);
   if (found == known.end()) return false;
@@ -432,7 +474,7 @@ def apply_all(source, into, patches):
     if problems:
         raise Problem("\n".join(problems))
     merged_contents["base/selected_mutant.hpp"] = SELECTED_HPP
-    merged_contents["base/selected_mutant.cpp"] = SELECTED_CPP.format(ids="".join(f'      "{patch.id}",\n' for patch in patches))
+    merged_contents["base/selected_mutant.cpp"] = SELECTED_CPP.format(count=len(patches), ids="".join(f'      "{patch.id}",\n' for patch in patches))
     written = 0
     for path, text in merged_contents.items():
         file = into / path

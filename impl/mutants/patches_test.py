@@ -124,11 +124,11 @@ class Merging(OfALibrary):
         self.assertIn(
             """int twice(int value) {
 // a_thrice
-if (::fsdp::mutants::selected == 1) {
+if (::fsdp::mutants::is(1)) {
 if (value == '}') return 0;
 return value * 3;
 } else // b_always
-if (::fsdp::mutants::selected == 2) {
+if (::fsdp::mutants::is(2)) {
 return value * 2;
 } else {
 if (value == '}') return 0;
@@ -141,12 +141,12 @@ return value * 2;
 
     def test_inline_method_of_a_class_in_an_anonymous_namespace(self):
         self.patch("lost", ("{ total_ += value; }", "{}"))
-        merged = "void add(int value) override {\n// lost\nif (::fsdp::mutants::selected == 1) {} else { total_ += value; }\n}"
+        merged = "void add(int value) override {\n// lost\nif (::fsdp::mutants::is(1)) {} else { total_ += value; }\n}"
         self.assertIn(merged, self.merged())
 
     def test_body_of_a_constructor(self):
         self.patch("never_ready", ("  ready_ = true;\n", "  ready_ = false;\n"))
-        merged = "ranks_{4} {\n// never_ready\nif (::fsdp::mutants::selected == 1) {\nready_ = false;\n} else {\nready_ = true;\n}\n}"
+        merged = "ranks_{4} {\n// never_ready\nif (::fsdp::mutants::is(1)) {\nready_ = false;\n} else {\nready_ = true;\n}\n}"
         self.assertIn(merged, self.merged())
 
     def test_insertions_outside_of_bodies_stand_where_they_were_put(self):
@@ -186,7 +186,7 @@ return value * 2;
         for name in ("b", "a"):
             self.patch(name, ("value * 2", f"value * 3  /* {name} */"))
         self.assertIn('"a",\n"b",\n', self.merged("base/selected_mutant.cpp"))
-        self.assertRegex(self.merged(), r"// a\nif \(::fsdp::mutants::selected == 1\)")
+        self.assertRegex(self.merged(), r"// a\nif \(::fsdp::mutants::is\(1\)\)")
 
 
 class Refusals(OfALibrary):

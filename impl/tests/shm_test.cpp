@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -30,8 +31,9 @@ struct Reduced {
 
 Reduced reduce(Communicator& group, at::ScalarType dtype) {
   const auto n = group.size();
-  Reduced r{at::empty({999}, dtype), uneven(501, group.rank(), dtype), uneven(501, group.rank(), dtype),
-            uneven(501, group.rank(), dtype)};
+  // 501: in one exchange over Gloo; 20001: in two where there are more than two ranks.
+  Reduced r{at::empty({999}, dtype), uneven(501, group.rank(), dtype), uneven(20'001, group.rank(), dtype),
+            uneven(20'001, group.rank(), dtype)};
   group.reduce_scatter(r.scattered, uneven(999 * n, group.rank(), dtype), {ReduceOp::avg}, {})->wait();
   group.all_reduce(r.sum, {}, {})->wait();
   group.all_reduce(r.mean, {ReduceOp::avg}, {})->wait();
@@ -190,6 +192,46 @@ TEST(ShmMemory, NothingIsLeft) {
       EXPECT_THAT(std::filesystem::read_symlink(file, gone).string(),
                   ::testing::Not(HasSubstr("memfd:fsdp")));
     }
+  });
+}
+
+/// Lets this process map `bytes` more than it has now.
+void limit_address_space(int64_t bytes) {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0;
+  statm >> pages;
+  const auto limit = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + bytes);
+  const rlimit limits{limit, limit};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limits), 0);
+}
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// One rank alone is short of it; the others take no more than it can map.
+TEST(ShmAddressSpace, ASmallerOneIsMadeDoWith) {
+  run_ranks(make_shm_communicator, 2, [](const Rank& rank) {
+    auto rendezvous = rank.rendezvous;
+    rendezvous.file_store += "-short";
+    if (rank.rank == 1) limit_address_space(1500 * kMiB);
+    const auto group = make_shm_communicator(rendezvous);
+    const auto sum = at::ones({kLarge});
+    group->all_reduce(sum, {}, {})->wait();
+    EXPECT_EQ(sum[kLarge - 1].item<float>(), 2);
+    const auto large = at::empty({300 * kMiB}, at::kByte);
+    EXPECT_THAT(message_of<RuntimeError>([&] { group->broadcast(large, rank.rank, {}); }),
+                AllOf(HasSubstr("no room for broadcast of 314572800 bytes"), HasSubstr("256 MiB"),
+                      HasSubstr("ulimit -v")));
+    rank.plain->all_reduce(at::ones({1}), {}, {})->wait();
+  });
+}
+
+TEST(ShmAddressSpace, TooLittleIsAnErrorThatSaysWhatToDo) {
+  run_ranks(make_shm_communicator, 2, [](const Rank& rank) {
+    auto rendezvous = rank.rendezvous;
+    rendezvous.file_store += "-short";
+    limit_address_space(300 * kMiB);
+    EXPECT_THAT(message_of<RuntimeError>([&] { make_shm_communicator(rendezvous); }),
+                AllOf(HasSubstr("2 x 256 MiB of address space"), HasSubstr("ulimit -v"), HasSubstr("Gloo")));
   });
 }
 

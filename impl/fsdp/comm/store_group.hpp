@@ -34,8 +34,10 @@ class StoreGroup : public Communicator, public std::enable_shared_from_this<Stor
   /// A group of the backend's own kind.
   virtual std::shared_ptr<Communicator> make_subgroup(GroupMembers members) const = 0;
   const GroupMembers& members() const { return members_; }
-  /// The part of the store that nobody but the members uses.
-  c10::intrusive_ptr<c10d::Store> members_store() const;
+  /// The part of the store that nobody uses but the members, and they for this meeting alone: the same ranks
+  /// may have met through this store before, and their addresses of then are still in it. Every member calls
+  /// it once per group that it makes.
+  c10::intrusive_ptr<c10d::Store> meeting_store() const;
 
  private:
   GroupMembers members_;

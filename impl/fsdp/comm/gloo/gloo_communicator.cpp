@@ -1,12 +1,19 @@
+#include <ATen/ThreadLocalState.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
+#include <deque>
 #include <functional>
+#include <future>
+#include <mutex>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
+#include "comm/collective_signature.hpp"
 #include "comm/local_reduction.hpp"
 #include "comm/store_group.hpp"
 #include "fsdp/comm/gloo.hpp"
@@ -15,13 +22,33 @@
 namespace fsdp {
 namespace {
 
+using Kind = CollectiveSignature::Kind;
 using Transfers = std::vector<c10::intrusive_ptr<c10d::Work>>;
+
+void wait_for(Transfers transfers) {
+  for (const auto& transfer : transfers) transfer->wait();
+}
+
+class GlooCommunicator;
 
 /// Waits for the transfers, then does what is left to do on this rank.
 class ExchangeWork : public Work {
  public:
-  ExchangeWork(Transfers transfers, std::function<void()> finish)
-      : transfers_(std::move(transfers)), finish_(std::move(finish)) {}
+  using Later = std::future<Transfers>;
+
+  ExchangeWork(std::shared_ptr<GlooCommunicator> group, CollectiveSignature signature, Transfers transfers,
+               std::function<void()> finish)
+      : group_(std::move(group)),
+        signature_(std::move(signature)),
+        transfers_(std::move(transfers)),
+        finish_(std::move(finish)) {}
+  /// Where the last transfers can be started only when others are done, by the group's relay.
+  ExchangeWork(std::shared_ptr<GlooCommunicator> group, CollectiveSignature signature, Later later,
+               std::function<void()> finish)
+      : group_(std::move(group)),
+        signature_(std::move(signature)),
+        later_(std::move(later)),
+        finish_(std::move(finish)) {}
   ~ExchangeWork() override {
     // The buffers must outlive the transfers even if nobody asks for the result.
     try {
@@ -35,19 +62,83 @@ class ExchangeWork : public Work {
   }
 
  private:
-  void drain() {
-    for (auto& transfer : std::exchange(transfers_, {})) transfer->wait();
-  }
+  void drain();
+
+  std::shared_ptr<GlooCommunicator> group_;
+  CollectiveSignature signature_;
   Transfers transfers_;
+  Later later_;
   std::function<void()> finish_;
 };
+
+/// A thread that does one thing after another. What a rank's peers wait for must not depend on when this rank
+/// waits: the second exchange of an all-reduce is started here, as soon as the first has ended. As these run
+/// in order of issue, the same on all ranks, none holds up another.
+class Relay {
+ public:
+  using Task = std::packaged_task<Transfers()>;
+
+  ~Relay() {
+    // Nothing is queued: a Work waits for its task, and keeps the group.
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+  ExchangeWork::Later run(Task task) {
+    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+    auto later = task.get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_one();
+    return later;
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return ended_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      auto task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      task = {};  // and the tensors it holds
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+/// Up to here a whole tensor goes to every rank at once, which costs one exchange in place of two.
+constexpr size_t kSmallAllReduce = 4096;
+
+/// How long a rank whose collective has failed waits for the others to say what they had issued.
+constexpr auto kPatience = std::chrono::milliseconds(300);
 
 void refuse_premul_sum(const Reduction& reduction) {
   if (reduction.op == ReduceOp::premul_sum) throw RuntimeError("Cannot use ReduceOp.PREMUL_SUM with Gloo");
 }
 
 /// Every collective is a direct exchange of messages between each two ranks: unlike Gloo's own collectives it
-/// needs neither a worker thread nor a staging copy, and adding up stays with us, in rank order.
+/// needs no staging copy, and a thread only for large all-reduces; and adding up stays with us, in rank
+/// order.
+///
+/// A message's tag has bits of the collective's signature in it. So messages of different collectives never
+/// meet: Gloo would take one for the other where sizes agree, and end the process from a thread of its own
+/// where they do not. The ranks time out instead, and then ask each other through the store what they issued.
 class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
  public:
   explicit GlooCommunicator(GroupMembers members) : StoreGroup(std::move(members)) {
@@ -57,7 +148,8 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
     options->devices.push_back(interface ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
                                          : c10d::ProcessGroupGloo::createDefaultDevice());
     options->threads = 1;
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(members_store(), static_cast<int>(rank()),
+    store_ = meeting_store();
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, static_cast<int>(rank()),
                                                          static_cast<int>(size()), options);
   }
 
@@ -81,33 +173,41 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
     return reduce_scatter_parts(parts, reduction);
   }
 
-  // Everybody sums one piece, then everybody gets all pieces. Padded, so that pieces are equal.
   WorkPtr all_reduce(at::Tensor tensor, Reduction reduction, const CallSite&) override {
     refuse_premul_sum(reduction);
-    const auto numel = tensor.numel();
-    const auto piece = (numel + size() - 1) / size();
-    const auto padded = at::zeros({piece * size()}, tensor.options());
-    padded.narrow(0, 0, numel).copy_(tensor.view(-1));
-    const auto sum = at::empty({piece}, tensor.options());
-    std::shared_ptr<Work> scatter = reduce_scatter_parts({{padded, sum}}, reduction);
-    const auto tag = next_tag();  // now, as the other ranks do, and not when somebody waits
-    return std::make_unique<ExchangeWork>(Transfers{}, [=, this] {
-      scatter->wait();
-      Transfers transfers;
-      all_gather(tag, {padded, sum}, transfers);
-      ExchangeWork(std::move(transfers), nullptr).wait();
-      tensor.view(-1).copy_(padded.narrow(0, 0, numel));
-    });
+    const auto signature = issued({Kind::all_reduce, Part{tensor, tensor}, reduction.op});
+    // Between two ranks the whole is no more than the two halves.
+    return size() <= 2 || tensor.nbytes() <= kSmallAllReduce
+               ? all_reduce_at_once(signature, tensor.view(-1), reduction)
+               : all_reduce_in_pieces(signature, tensor.view(-1), reduction);
   }
 
   WorkPtr broadcast(at::Tensor tensor, int64_t root, const CallSite&) override {
-    const auto tag = next_tag();
+    const auto signature =
+        issued({Kind::broadcast, Part{tensor, tensor}, ReduceOp::sum, ranks().at(static_cast<size_t>(root))});
+    const auto tag = next_tag(signature);
     Transfers transfers;
     for (int64_t peer = 0; peer < size(); ++peer) {
       if (rank() == root && peer != root) transfers.push_back(send(tensor, peer, tag));
     }
     if (rank() != root) transfers.push_back(receive(tensor, root, tag));
-    return std::make_unique<ExchangeWork>(std::move(transfers), nullptr);
+    return work(signature, std::move(transfers), nullptr);
+  }
+
+  /// Throws RuntimeError for a collective of which `what` went wrong.
+  [[noreturn]] void fail(const CollectiveSignature& signature, const std::string& what) {
+    const std::lock_guard lock(failure_mutex_);
+    if (!has_failed_) {
+      has_failed_ = true;
+      try {
+        difference_ = difference_to_others(signature);
+      } catch (const std::exception&) {  // the store may have gone with the rank that served it
+      }
+    }
+    if (!difference_.empty()) throw RuntimeError(difference_ + " Gloo says: " + what);
+    throw RuntimeError(signature.text(0) + " (collective " + std::to_string(signature.number()) +
+                       " of this group" + of_ranks(ranks()) + ") failed on rank " +
+                       std::to_string(members().world_rank) + ": " + what);
   }
 
  private:
@@ -115,10 +215,56 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
     return std::make_shared<GlooCommunicator>(std::move(members));
   }
 
-  WorkPtr all_gather_parts(const std::vector<Part>& parts) {
+  // Everybody sends the whole to everybody.
+  WorkPtr all_reduce_at_once(const CollectiveSignature& signature, const at::Tensor& tensor,
+                             const Reduction& reduction) {
+    const auto numel = tensor.numel();
+    const auto received = at::empty({(size() - 1) * numel}, tensor.options());
+    const auto place = [received, numel, own = rank()](int64_t peer) {
+      return received.narrow(0, (peer < own ? peer : peer - 1) * numel, numel);
+    };
     Transfers transfers;
-    for (const auto& part : parts) all_gather(next_tag(), part, transfers);
-    return std::make_unique<ExchangeWork>(std::move(transfers), nullptr);
+    exchange(
+        next_tag(signature), [&](int64_t) { return tensor; }, place, transfers);
+    return work(signature, std::move(transfers), [=, rank = rank(), size = size()] {
+      if (numel == 0) return;
+      // With more than two addends the first sum would overwrite this rank's own before its turn.
+      const auto own = size > 2 ? tensor.clone() : tensor;
+      std::vector<at::Tensor> addends;
+      for (int64_t peer = 0; peer < size; ++peer) addends.push_back(peer == rank ? own : place(peer));
+      reduce_in_rank_order(tensor, addends, reduction);
+    });
+  }
+
+  // Everybody sums one piece, then everybody gets all pieces. Padded, so that pieces are equal.
+  WorkPtr all_reduce_in_pieces(const CollectiveSignature& signature, const at::Tensor& tensor,
+                               const Reduction& reduction) {
+    const auto numel = tensor.numel();
+    const auto piece = (numel + size() - 1) / size();
+    const auto padded = at::zeros({piece * size()}, tensor.options());
+    padded.narrow(0, 0, numel).copy_(tensor);
+    const auto sum = at::empty({piece}, tensor.options());
+    Transfers scattering;
+    const auto reduce = reduce_scatter(next_tag(signature), {padded, sum}, reduction, scattering);
+    const auto tag = next_tag(signature);  // now, as the other ranks do
+    auto gathering = relay_.run(Relay::Task(
+        [this, padded, sum, reduce, tag, scattering = std::move(scattering), state = at::ThreadLocalState()] {
+          const at::ThreadLocalStateGuard guard(state);
+          wait_for(scattering);
+          reduce();
+          Transfers transfers;
+          all_gather(tag, {padded, sum}, transfers);
+          return transfers;
+        }));
+    return std::make_unique<ExchangeWork>(self(), signature, std::move(gathering),
+                                          [=] { tensor.copy_(padded.narrow(0, 0, numel)); });
+  }
+
+  WorkPtr all_gather_parts(const std::vector<Part>& parts) {
+    const auto signature = issued({Kind::all_gather, parts});
+    Transfers transfers;
+    for (const auto& part : parts) all_gather(next_tag(signature), part, transfers);
+    return work(signature, std::move(transfers), nullptr);
   }
 
   void all_gather(int tag, const Part& part, Transfers& transfers) {
@@ -131,11 +277,12 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
   }
 
   WorkPtr reduce_scatter_parts(const std::vector<Part>& parts, const Reduction& reduction) {
+    const auto signature = issued({Kind::reduce_scatter, parts, reduction.op});
     Transfers transfers;
     std::vector<std::function<void()>> reductions;
     for (const auto& part : parts)
-      reductions.push_back(reduce_scatter(next_tag(), part, reduction, transfers));
-    return std::make_unique<ExchangeWork>(std::move(transfers), [reductions = std::move(reductions)] {
+      reductions.push_back(reduce_scatter(next_tag(signature), part, reduction, transfers));
+    return work(signature, std::move(transfers), [reductions = std::move(reductions)] {
       for (const auto& reduce : reductions) reduce();
     });
   }
@@ -154,9 +301,9 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
       return received.narrow(0, (peer < own ? peer : peer - 1) * given, given);
     };
     exchange(tag, block, place, transfers);
-    return [=, this, out = part.small] {
+    return [=, rank = rank(), size = size(), out = part.small] {
       std::vector<at::Tensor> addends;
-      for (int64_t r = 0; r < size(); ++r) addends.push_back(r == rank() ? block(r) : place(r));
+      for (int64_t r = 0; r < size; ++r) addends.push_back(r == rank ? block(r) : place(r));
       if (given > 0) reduce_in_rank_order(out.narrow(0, 0, given), addends, reduction);
       if (given < numel) out.narrow(0, given, numel - given).zero_();
     };
@@ -175,19 +322,77 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
     }
   }
 
+  // The relay sends and receives too, and ProcessGroupGloo counts both.
   c10::intrusive_ptr<c10d::Work> send(const at::Tensor& tensor, int64_t peer, int tag) {
     std::vector<at::Tensor> tensors{tensor};
+    const std::lock_guard lock(group_mutex_);
     return group_->send(tensors, static_cast<int>(peer), tag);
   }
   c10::intrusive_ptr<c10d::Work> receive(const at::Tensor& tensor, int64_t peer, int tag) {
     std::vector<at::Tensor> tensors{tensor};
+    const std::lock_guard lock(group_mutex_);
     return group_->recv(tensors, static_cast<int>(peer), tag);
   }
-  int next_tag() { return tag_ = (tag_ + 1) & 0x3fffffff; }
 
-  int tag_ = 0;
+  CollectiveSignature issued(CollectiveSignature signature) {
+    signature.set_number(++collectives_);
+    return signature;
+  }
+  /// 15 bits of a number, 16 of the signature: c10d wants tags of at least 0.
+  int next_tag(const CollectiveSignature& signature) {
+    messages_ = (messages_ + 1) & 0x7fff;
+    return static_cast<int>(messages_ << 16 | signature.digest());
+  }
+
+  /// "" if nobody says to have issued something else as this collective.
+  std::string difference_to_others(const CollectiveSignature& signature) const {
+    std::vector<uint8_t> own(signature.size_in_bytes());
+    signature.write(reinterpret_cast<std::byte*>(own.data()));
+    const auto key = [](int64_t rank) { return "failed/" + std::to_string(rank); };
+    store_->set(key(rank()), own);
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    do {
+      for (int64_t peer = 0; peer < size(); ++peer) {
+        if (peer == rank() || !store_->check({key(peer)})) continue;
+        const auto bytes = store_->get(key(peer));
+        const CollectiveSignature other(reinterpret_cast<const std::byte*>(bytes.data()));
+        if (other.number() == signature.number() && bytes != own)
+          return signature.difference(other, ranks()[static_cast<size_t>(peer)], members().world_rank,
+                                      ranks());
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    } while (std::chrono::steady_clock::now() < end);
+    return {};
+  }
+
+  std::shared_ptr<GlooCommunicator> self() {
+    return std::static_pointer_cast<GlooCommunicator>(shared_from_this());
+  }
+  WorkPtr work(const CollectiveSignature& signature, Transfers transfers, std::function<void()> finish) {
+    return std::make_unique<ExchangeWork>(self(), signature, std::move(transfers), std::move(finish));
+  }
+
+  int64_t collectives_ = 0;
+  uint32_t messages_ = 0;
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::mutex group_mutex_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  std::mutex failure_mutex_;  // of what is below
+  bool has_failed_ = false;
+  std::string difference_;
+  Relay relay_;  // last: its thread uses the rest
 };
+
+void ExchangeWork::drain() {
+  try {
+    if (later_.valid()) transfers_ = later_.get();
+    wait_for(std::exchange(transfers_, {}));
+  } catch (const c10::Error& error) {
+    group_->fail(signature_, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    group_->fail(signature_, error.what());
+  }
+}
 
 }  // namespace
 

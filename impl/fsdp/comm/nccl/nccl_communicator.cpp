@@ -12,7 +12,8 @@ namespace {
 
 class NcclWork : public Work {
  public:
-  explicit NcclWork(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
+  NcclWork(std::shared_ptr<Communicator> group, c10::intrusive_ptr<c10d::Work> work)
+      : group_(std::move(group)), work_(std::move(work)) {}
   ~NcclWork() override {
     // The buffers go back to the current stream's memory: it must not run ahead of the collective.
     try {
@@ -25,6 +26,7 @@ class NcclWork : public Work {
   }
 
  private:
+  std::shared_ptr<Communicator> group_;
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
@@ -47,36 +49,40 @@ class NcclCommunicator : public StoreGroup {
       : StoreGroup(std::move(members)), device_(device) {
     auto options = c10d::ProcessGroupNCCL::Options::create();
     options->timeout = this->members().timeout;
-    group_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(members_store(), static_cast<int>(rank()),
+    group_ = c10::make_intrusive<c10d::ProcessGroupNCCL>(meeting_store(), static_cast<int>(rank()),
                                                          static_cast<int>(size()), options);
   }
 
   at::Device device() const override { return {at::kCUDA, device_}; }
 
   WorkPtr all_gather(at::Tensor out, at::Tensor in, const CallSite&) override {
-    return std::make_unique<NcclWork>(group_->_allgather_base(out, in, {}));
+    return work(group_->_allgather_base(out, in, {}));
   }
   WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, Reduction reduction, const CallSite&) override {
     c10d::ReduceScatterOptions options;
     options.reduceOp = reduce_op(reduction);
-    return std::make_unique<NcclWork>(group_->_reduce_scatter_base(out, in, options));
+    return work(group_->_reduce_scatter_base(out, in, options));
   }
   WorkPtr all_reduce(at::Tensor tensor, Reduction reduction, const CallSite&) override {
     c10d::AllreduceOptions options;
     options.reduceOp = reduce_op(reduction);
     std::vector<at::Tensor> tensors{std::move(tensor)};
-    return std::make_unique<NcclWork>(group_->allreduce(tensors, options));
+    return work(group_->allreduce(tensors, options));
   }
   WorkPtr broadcast(at::Tensor tensor, int64_t root, const CallSite&) override {
     c10d::BroadcastOptions options;
     options.rootRank = root;
     std::vector<at::Tensor> tensors{std::move(tensor)};
-    return std::make_unique<NcclWork>(group_->broadcast(tensors, options));
+    return work(group_->broadcast(tensors, options));
   }
 
  private:
   std::shared_ptr<Communicator> make_subgroup(GroupMembers members) const override {
     return std::make_shared<NcclCommunicator>(std::move(members), device_);
+  }
+
+  WorkPtr work(c10::intrusive_ptr<c10d::Work> work) {
+    return std::make_unique<NcclWork>(shared_from_this(), std::move(work));
   }
 
   c10::DeviceIndex device_;

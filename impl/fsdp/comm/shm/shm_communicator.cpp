@@ -15,8 +15,8 @@ namespace {
 
 class ShmWork : public Work {
  public:
-  ShmWork(std::shared_ptr<ShmExchange> exchange, uint32_t number)
-      : exchange_(std::move(exchange)), number_(number) {}
+  ShmWork(std::shared_ptr<Communicator> group, std::shared_ptr<ShmExchange> exchange, uint32_t number)
+      : group_(std::move(group)), exchange_(std::move(exchange)), number_(number) {}
   ~ShmWork() override {
     // The tensors are the caller's again, and the others' messages used up, even if nobody asks for the
     // result.
@@ -30,6 +30,7 @@ class ShmWork : public Work {
   }
 
  private:
+  std::shared_ptr<Communicator> group_;
   std::shared_ptr<ShmExchange> exchange_;  // null: done when issued
   uint32_t number_;
 };
@@ -66,7 +67,7 @@ class ShmCommunicator : public StoreGroup, public PartwiseCollectives {
  public:
   explicit ShmCommunicator(GroupMembers members) : StoreGroup(std::move(members)) {
     if (size() > 1)
-      exchange_ = std::make_shared<ShmExchange>(*members_store(), rank(), ranks(), this->members().timeout);
+      exchange_ = std::make_shared<ShmExchange>(*meeting_store(), rank(), ranks(), this->members().timeout);
   }
 
   at::Device device() const override { return at::kCPU; }
@@ -94,16 +95,18 @@ class ShmCommunicator : public StoreGroup, public PartwiseCollectives {
         message += room_for(part.small);
       }
     };
-    return issue("all_gather", bytes, fill, [=, this](const ShmExchange::Messages& messages) {
-      for (int64_t peer = 0; peer < size(); ++peer) {
-        if (peer == rank()) continue;
-        const auto* message = messages(peer);
-        for (const auto& part : parts) {
-          read(block(part, peer), message);
-          message += room_for(part.small);
-        }
-      }
-    });
+    CollectiveSignature signature(Kind::all_gather, parts);
+    return issue(std::move(signature), bytes, fill,
+                 [parts, rank = rank(), size = size()](const Messages& messages) {
+                   for (int64_t peer = 0; peer < size; ++peer) {
+                     if (peer == rank) continue;
+                     const auto* message = messages(peer);
+                     for (const auto& part : parts) {
+                       read(block(part, peer), message);
+                       message += room_for(part.small);
+                     }
+                   }
+                 });
   }
 
   // A message is the whole input. The own block stays where it is: nobody else reads it.
@@ -118,31 +121,35 @@ class ShmCommunicator : public StoreGroup, public PartwiseCollectives {
         message += room_for(part.large);
       }
     };
-    return issue("reduce_scatter", bytes, fill, [=, this](const ShmExchange::Messages& messages) {
+    CollectiveSignature signature(Kind::reduce_scatter, parts, reduction.op);
+    const auto finish = [parts, reduction, rank = rank(), size = size()](const Messages& messages) {
       size_t begin = 0;
       for (const auto& part : parts) {
-        const auto own = block(part, rank());
+        const auto own = block(part, rank);
         std::vector<at::Tensor> addends;
-        for (int64_t peer = 0; peer < size(); ++peer)
-          addends.push_back(peer == rank() ? own
-                                           : in_message(messages(peer) + begin + offset(part, rank()), own));
+        for (int64_t peer = 0; peer < size; ++peer)
+          addends.push_back(peer == rank ? own
+                                         : in_message(messages(peer) + begin + offset(part, rank), own));
         const auto given = own.numel(), numel = part.small.numel();
         if (given > 0) reduce_in_rank_order(part.small.narrow(0, 0, given), addends, reduction);
         if (given < numel) part.small.narrow(0, given, numel - given).zero_();
         begin += room_for(part.large);
       }
-    });
+    };
+    return issue(std::move(signature), bytes, fill, finish);
   }
 
   WorkPtr all_reduce(at::Tensor tensor, Reduction reduction, const CallSite&) override {
     refuse_premul_sum(reduction);
     if (!exchange_) return done();
     const auto fill = [&](std::byte* message) { write(message, tensor); };
-    return issue("all_reduce", tensor.nbytes(), fill, [=, this](const ShmExchange::Messages& messages) {
+    CollectiveSignature signature(Kind::all_reduce, Part{tensor, tensor}, reduction.op);
+    const auto finish = [tensor, reduction, size = size()](const Messages& messages) {
       std::vector<at::Tensor> addends;
-      for (int64_t peer = 0; peer < size(); ++peer) addends.push_back(in_message(messages(peer), tensor));
+      for (int64_t peer = 0; peer < size; ++peer) addends.push_back(in_message(messages(peer), tensor));
       if (tensor.numel() > 0) reduce_in_rank_order(tensor.view(-1), addends, reduction);
-    });
+    };
+    return issue(std::move(signature), tensor.nbytes(), fill, finish);
   }
 
   WorkPtr broadcast(at::Tensor tensor, int64_t root, const CallSite&) override {
@@ -150,12 +157,18 @@ class ShmCommunicator : public StoreGroup, public PartwiseCollectives {
     const auto fill = [&](std::byte* message) {
       if (sends) write(message, tensor);
     };
-    return issue("broadcast", sends ? tensor.nbytes() : 0, fill, [=](const ShmExchange::Messages& messages) {
+    CollectiveSignature signature(Kind::broadcast, Part{tensor, tensor}, ReduceOp::sum,
+                                  ranks().at(static_cast<size_t>(root)));
+    const auto finish = [tensor, root, sends](const Messages& messages) {
       if (!sends) read(tensor, messages(root));
-    });
+    };
+    return issue(std::move(signature), sends ? tensor.nbytes() : 0, fill, finish);
   }
 
  private:
+  using Kind = CollectiveSignature::Kind;
+  using Messages = ShmExchange::Messages;
+
   std::shared_ptr<Communicator> make_subgroup(GroupMembers members) const override {
     return std::make_shared<ShmCommunicator>(std::move(members));
   }
@@ -171,15 +184,17 @@ class ShmCommunicator : public StoreGroup, public PartwiseCollectives {
            part.large.element_size();
   }
 
-  WorkPtr issue(const char* collective, size_t bytes, const ShmExchange::Fill& fill,
+  /// `finish` must not hold the group: the exchange, which the group owns, keeps it.
+  WorkPtr issue(CollectiveSignature signature, size_t bytes, const ShmExchange::Fill& fill,
                 ShmExchange::Finish finish) {
     if (exchange_)
-      return std::make_unique<ShmWork>(exchange_,
-                                       exchange_->issue(collective, bytes, fill, std::move(finish)));
+      return std::make_unique<ShmWork>(
+          shared_from_this(), exchange_,
+          exchange_->issue(std::move(signature), bytes, fill, std::move(finish)));
     finish(nullptr);  // nobody to hear from
     return done();
   }
-  static WorkPtr done() { return std::make_unique<ShmWork>(nullptr, 0); }
+  static WorkPtr done() { return std::make_unique<ShmWork>(nullptr, nullptr, 0); }
 
   std::shared_ptr<ShmExchange> exchange_;  // null in a group of one
 };

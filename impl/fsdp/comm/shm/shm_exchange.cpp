@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstddef>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -23,7 +24,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kReach = size_t{1} << 36;  // of a mailbox: addresses; pages come when they are written
+// Of a mailbox: addresses; pages come when they are written.
+constexpr size_t kMostReach = size_t{1} << 36;
+constexpr size_t kLeastReach = size_t{1} << 28;
 constexpr size_t kAlignment = 64;
 constexpr auto kSpin = std::chrono::microseconds(5);
 constexpr auto kPulse = std::chrono::milliseconds(100);  // how often a sleeper looks whether its peer lives
@@ -43,6 +46,25 @@ class File {
   const int descriptor;
 };
 
+std::string in_mib(size_t bytes) {
+  return std::to_string(bytes >> 20) + " MiB";
+}
+
+/// The most of which this process can map a mailbox for each rank and has as much again left for all else.
+size_t affordable_reach(size_t ranks) {
+  for (auto reach = kMostReach; reach >= kLeastReach; reach /= 2) {
+    const auto probed = 2 * ranks * reach;
+    void* probe = mmap(nullptr, probed, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (probe == MAP_FAILED) continue;
+    munmap(probe, probed);
+    return reach;
+  }
+  throw RuntimeError("the shared memory of a group of " + std::to_string(ranks) + " ranks takes at least " +
+                     std::to_string(ranks) + " x " + in_mib(kLeastReach) +
+                     " of address space, and this process may not map that and leave as much free (" +
+                     std::strerror(errno) + "): raise its limit (ulimit -v), or use Gloo");
+}
+
 /// Also when its parent has not yet taken note of it.
 bool has_ended(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
@@ -55,6 +77,25 @@ bool has_ended(pid_t process) {
 
 }  // namespace
 
+/// What a rank tells the others so that they find its mailbox.
+struct ShmExchange::Address {
+  pid_t process = 0;
+  int file = -1;
+  uint64_t token = 0;
+  size_t reach = 0;  ///< that this rank can afford
+
+  std::string text() const {
+    std::ostringstream text;
+    text << process << ' ' << file << ' ' << token << ' ' << reach;
+    return text.str();
+  }
+  static Address parse(const std::string& text) {
+    Address address;
+    std::istringstream(text) >> address.process >> address.file >> address.token >> address.reach;
+    return address;
+  }
+};
+
 ShmExchange::ShmExchange(c10d::Store& store, int64_t rank, const std::vector<int64_t>& ranks,
                          std::chrono::milliseconds timeout)
     : rank_(rank), ranks_(ranks), timeout_(timeout), peers_(ranks.size()) {
@@ -62,83 +103,93 @@ ShmExchange::ShmExchange(c10d::Store& store, int64_t rank, const std::vector<int
     meet(store);
   } catch (...) {
     for (const auto& peer : peers_)
-      if (peer.mailbox != nullptr) munmap(peer.mailbox, kReach);
+      if (peer.mailbox != nullptr) munmap(peer.mailbox, reach_);
     throw;
   }
 }
 
 ShmExchange::~ShmExchange() {
-  for (const auto& peer : peers_) munmap(peer.mailbox, kReach);
+  for (const auto& peer : peers_) munmap(peer.mailbox, reach_);
 }
 
-ShmExchange::Mailbox* ShmExchange::map(int file) {
-  void* memory = mmap(nullptr, kReach, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+ShmExchange::Mailbox* ShmExchange::map(int file) const {
+  void* memory = mmap(nullptr, reach_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
   if (memory == MAP_FAILED)
-    throw RuntimeError(std::string("could not map shared memory: ") + std::strerror(errno));
-  madvise(memory, kReach, MADV_DONTDUMP);  // a core dump would walk through all of it
+    throw RuntimeError("could not map " + in_mib(reach_) + " of shared memory: " + std::strerror(errno));
+  madvise(memory, reach_, MADV_DONTDUMP);  // a core dump would walk through all of it
   return static_cast<Mailbox*>(memory);
 }
 
 void ShmExchange::meet(c10d::Store& store) {
   const File file(memfd_create("fsdp", MFD_CLOEXEC), "could not make shared memory");
-  if (ftruncate(file.descriptor, static_cast<off_t>(kReach)) != 0)
-    throw RuntimeError(std::string("could not size shared memory: ") + std::strerror(errno));
-  auto& self = peers_[static_cast<size_t>(rank_)];
-  self = {map(file.descriptor), getpid()};
   std::random_device random;
-  self.mailbox->token = (uint64_t{random()} << 32) | random();
+  const Address own{getpid(), file.descriptor, (uint64_t{random()} << 32) | random(),
+                    affordable_reach(ranks_.size())};
+  if (ftruncate(file.descriptor, static_cast<off_t>(own.reach)) != 0 ||
+      pwrite(file.descriptor, &own.token, sizeof(own.token), offsetof(Mailbox, token)) != sizeof(own.token))
+    throw RuntimeError(std::string("could not size shared memory: ") + std::strerror(errno));
 
-  // The ranks may have met as this group before: what they left in the store then is not for now.
-  const auto meeting = "shm/" + std::to_string(store.add("shm/" + std::to_string(rank_), 1)) + "/";
-  std::ostringstream address;
-  address << self.process << ' ' << file.descriptor << ' ' << self.mailbox->token;
-  store.set(meeting + std::to_string(rank_), address.str());
+  store.set(std::to_string(rank_), own.text());
+  std::vector<Address> addresses;
   for (int64_t rank = 0; rank < static_cast<int64_t>(ranks_.size()); ++rank)
-    if (rank != rank_) open_mailbox(rank, store.get_to_str(meeting + std::to_string(rank)));
+    addresses.push_back(rank == rank_ ? own : Address::parse(store.get_to_str(std::to_string(rank))));
+  // A rank whose address space is limited has to map the others' mailboxes too.
+  reach_ = own.reach;
+  for (const auto& address : addresses) reach_ = std::min(reach_, address.reach);
+  if (reach_ < kLeastReach)
+    throw RuntimeError("what a rank has left in the store is no address of its mailbox");
+  peers_[static_cast<size_t>(rank_)] = {map(file.descriptor), own.process};
+  for (int64_t rank = 0; rank < static_cast<int64_t>(ranks_.size()); ++rank)
+    if (rank != rank_) open_mailbox(rank, addresses[static_cast<size_t>(rank)]);
 
   // Nobody leaves, or closes its file, before all have opened it.
   const auto everybody = [this](const Messages& messages) {
     for (int64_t rank = 0; rank < static_cast<int64_t>(ranks_.size()); ++rank) messages(rank);
   };
   complete(issue(
-      "the making of the group", 0, [](std::byte*) {}, everybody));
+      CollectiveSignature(), 0, [](std::byte*) {}, everybody));
 }
 
-void ShmExchange::open_mailbox(int64_t rank, const std::string& address) {
+void ShmExchange::open_mailbox(int64_t rank, const Address& address) {
   auto& peer = peers_[static_cast<size_t>(rank)];
-  int descriptor = -1;
-  uint64_t token = 0;
-  std::istringstream(address) >> peer.process >> descriptor >> token;
+  peer.process = address.process;
   const auto name = "rank " + std::to_string(ranks_[static_cast<size_t>(rank)]);
-  const auto path = "/proc/" + std::to_string(peer.process) + "/fd/" + std::to_string(descriptor);
+  const auto path = "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.file);
   const File file(open(path.c_str(), O_RDWR | O_CLOEXEC),
                   "could not open the shared memory of " + name + " at " + path +
                       " (has it ended, or is it on another host or in another container?)");
   peer.mailbox = map(file.descriptor);
-  if (lseek(file.descriptor, 0, SEEK_END) != static_cast<off_t>(kReach) || peer.mailbox->token != token)
+  if (lseek(file.descriptor, 0, SEEK_END) != static_cast<off_t>(address.reach) ||
+      peer.mailbox->token != address.token)
     throw RuntimeError("what lies at " + path + " is not the shared memory of " + name +
                        ": all ranks must be on one host, and see each other's processes");
 }
 
-uint32_t ShmExchange::issue(const char* collective, size_t bytes, const Fill& fill, Finish finish) {
-  const auto begin = make_room(collective, bytes);
-  fill(reinterpret_cast<std::byte*>(&own()) + begin);
+uint32_t ShmExchange::issue(CollectiveSignature signature, size_t bytes, const Fill& fill, Finish finish) {
+  const std::lock_guard lock(mutex_);
+  signature.set_number(next_);
+  const auto header = aligned(signature.size_in_bytes());
+  const auto begin = make_room(signature.kind_text(), header, bytes);
+  auto* message = reinterpret_cast<std::byte*>(&own()) + begin;
+  signature.write(message);
+  fill(message + header);
   own().begins[next_ % kSlots] = begin;
-  pending_.push_back({collective, next_, std::move(finish)});
+  pending_.push_back({std::move(signature), next_, std::move(finish)});
   advance(own().posted);
   return next_++;
 }
 
 void ShmExchange::complete(uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  complete_in_order(number);
+}
+
+void ShmExchange::complete_in_order(uint32_t number) {
   while (!pending_.empty() && static_cast<int32_t>(pending_.front().number - number) <= 0) {
     if (failure_) std::rethrow_exception(failure_);
     const auto& work = pending_.front();
     try {
-      work.finish([this, &work](int64_t rank) {
-        await(&Mailbox::posted, rank, work.number + 1, work.collective);
-        const auto* mailbox = peers_[static_cast<size_t>(rank)].mailbox;
-        return reinterpret_cast<const std::byte*>(mailbox) + mailbox->begins[work.number % kSlots];
-      });
+      work.finish([this, &work](int64_t rank) { return message_of(rank, work); });
     } catch (...) {
       failure_ = std::current_exception();
       throw;
@@ -148,24 +199,40 @@ void ShmExchange::complete(uint32_t number) {
   }
 }
 
+const std::byte* ShmExchange::message_of(int64_t rank, const Pending& work) const {
+  const auto& signature = work.signature;
+  await(&Mailbox::posted, rank, work.number + 1, signature.kind_text());
+  const auto* mailbox = peers_[static_cast<size_t>(rank)].mailbox;
+  const auto* message = reinterpret_cast<const std::byte*>(mailbox) + mailbox->begins[work.number % kSlots];
+  if (!signature.is_written_at(message))
+    throw RuntimeError(signature.difference(CollectiveSignature(message), ranks_[static_cast<size_t>(rank)],
+                                            ranks_[static_cast<size_t>(rank_)], ranks_));
+  return message + aligned(signature.size_in_bytes());
+}
+
 /// The first gap: what was used last is still in the caches.
-uint64_t ShmExchange::make_room(const char* collective, size_t bytes) {
+uint64_t ShmExchange::make_room(const char* collective, size_t header, size_t bytes) {
   reclaim();
   if (next_ - oldest_ == kSlots) {
-    complete(oldest_);
+    complete_in_order(oldest_);
     for (size_t rank = 0; rank < peers_.size(); ++rank)
       await(&Mailbox::consumed, static_cast<int64_t>(rank), oldest_ + 1, collective);
     reclaim();
   }
-  const auto room = std::max(aligned(bytes), kAlignment);
+  const auto room = header + aligned(bytes);
   uint64_t begin = aligned(sizeof(Mailbox));
   for (const auto& [from, to] : occupied_) {
     if (from - begin >= room) break;
     begin = to;
   }
-  if (begin + room > kReach)
-    throw RuntimeError(std::string("no room for another ") + collective + " beside those in flight: " +
-                       std::to_string(kReach >> 30) + " GiB of shared memory is what a rank can use");
+  if (begin + room > reach_) {
+    auto text = std::string("no room for ") + collective + " of " + std::to_string(bytes) +
+                " bytes beside those in flight: " + in_mib(reach_) +
+                " of shared memory is what a rank can use";
+    if (reach_ < kMostReach)
+      text += ", as the address space of a rank is limited: raise the limit (ulimit -v), or use Gloo";
+    throw RuntimeError(text);
+  }
   occupied_.emplace(begin, begin + room);
   return begin;
 }
@@ -220,9 +287,7 @@ void ShmExchange::await(Counter Mailbox::*which, int64_t rank, uint32_t target,
 }
 
 std::string ShmExchange::group_text() const {
-  std::string text = " of ranks";
-  for (const auto rank : ranks_) text += (text.back() == 's' ? " " : ", ") + std::to_string(rank);
-  return text + ", seen by rank " + std::to_string(ranks_[static_cast<size_t>(rank_)]);
+  return of_ranks(ranks_) + ", seen by rank " + std::to_string(ranks_[static_cast<size_t>(rank_)]);
 }
 
 }  // namespace fsdp

@@ -2,10 +2,20 @@
 // The communication contract: all that the library asks of a backend. One object stands for one group of
 // ranks.
 //
-// Collectives are issued in the same order by every rank of the group and return at once; `Work::wait` blocks
-// the host (CPU) or orders the current stream (accelerators), and throws what went wrong. Tensors are
-// one-dimensional and contiguous, are kept alive by the Work, and must not be touched before `wait`. A
-// backend is a folder beside this file.
+// Order: all ranks of a group issue the same collectives, with the same dtypes, sizes and reductions, in the
+// same order; and groups that overlap are made in the same order. Collectives return at once. Their Works may
+// be waited for in any order, a different one on every rank, or be dropped. Nothing that a rank waits for
+// depends on whether or when another rank waits. (A GPU's streams add rules of their own, see nccl.hpp.)
+//
+// `Work::wait` blocks the host (CPU) or orders the current stream (accelerators), and throws what went wrong.
+// Tensors are one-dimensional and contiguous, are kept alive by the Work as the group is, and must not be
+// touched before `wait`. A Work that is dropped before waits in its destructor and throws nothing.
+//
+// Threads: one thread at a time issues collectives of a group or makes its subgroups. `rank`, `ranks`, `size`
+// and `device` may be called at any time, and a Work may be waited for and dropped by any thread, by one at a
+// time, while others issue and wait for other Works. Different groups have nothing in common in this respect.
+//
+// A backend is a folder beside this file.
 #include <ATen/core/Tensor.h>
 
 #include <memory>

@@ -9,6 +9,8 @@
 
 namespace fsdp {
 
+/// Making groups is issuing, in the sense of communicator.hpp: all ranks in the same order, one thread at a
+/// time for all meshes of one world. The rest may be called by any thread.
 class DeviceMesh {
  public:
   /// Ranks in row-major order. Empty shape: one dimension over the whole world. Throws InvalidArgument unless
@@ -33,7 +35,8 @@ class DeviceMesh {
   std::vector<std::string> dim_names_;
 };
 
-/// Used where fully_shard gets no mesh: one dimension over this group.
+/// Used where fully_shard gets no mesh: one dimension over this group. Call it while no other thread asks for
+/// the default.
 void set_default_communicator(std::shared_ptr<Communicator> world);
 /// Throws InvalidArgument if no default was set.
 DeviceMesh default_mesh();

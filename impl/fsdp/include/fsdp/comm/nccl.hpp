@@ -13,7 +13,8 @@ bool has_nccl();
 
 /// `device` is the index of this rank's GPU, which becomes the current device of the calling thread. Throws
 /// RuntimeError without NCCL and for a device that is not there. Reductions add in NCCL's own order;
-/// `Work::wait` orders the current stream after the collective and does not block the host.
+/// `Work::wait` orders the current stream, that of the thread that calls it, after the collective and does
+/// not block the host.
 std::shared_ptr<Communicator> make_nccl_communicator(const Rendezvous& rendezvous, int64_t device);
 
 }  // namespace fsdp

@@ -22,7 +22,7 @@ struct CollectiveEvent {
   CallSite site;
 };
 
-/// An append-only list shared by a group and all its subgroups.
+/// An append-only list shared by a group and all its subgroups. Any thread may call anything.
 class Trace {
  public:
   void append(CollectiveEvent event);
@@ -34,7 +34,7 @@ class Trace {
   std::vector<CollectiveEvent> events_;
 };
 
-/// Subgroups of a recording group record into the same trace.
+/// Subgroups of a recording group record into the same trace. Threads: as `inner`.
 std::shared_ptr<Communicator> recording(std::shared_ptr<Communicator> inner, std::shared_ptr<Trace> trace);
 
 }  // namespace fsdp

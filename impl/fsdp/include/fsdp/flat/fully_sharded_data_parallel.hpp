@@ -11,7 +11,10 @@
 // use_orig_params = false: they leave the registration (the module's typed members keep them); one parameter
 // "_flat_param" per unit takes their place.
 //
-// Error texts are PyTorch's. A constructor that throws leaves the model as it was.
+// Threads: as in fsdp/fully_shard.hpp.
+//
+// Error texts are PyTorch's. A constructor that throws leaves the model unsharded; what was on the meta device may have
+// got memory, and values of rank 0 may have come, by then.
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
