@@ -1,4 +1,5 @@
-// Where the members of a flat parameter lie. Decides which rank holds what, and the ring's order of additions.
+// Where the members of a flat parameter lie. Decides which rank holds what, and the ring's order of
+// additions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,11 +9,12 @@
 
 namespace fsdp_cts::reference {
 
-// With original parameters exposed, each member starts at a multiple of `alignment` elements and the total is a multiple of the
-// ranks; without, members lie one after the other.
+// With original parameters exposed, each member starts at a multiple of `alignment` elements and the total is
+// a multiple of the ranks; without, members lie one after the other.
 class FlatLayout {
  public:
-  FlatLayout(const std::vector<std::int64_t>& numels, std::int64_t alignment, std::int64_t ranks, bool use_orig_params);
+  FlatLayout(const std::vector<std::int64_t>& numels, std::int64_t alignment, std::int64_t ranks,
+             bool use_orig_params);
 
   std::int64_t total() const { return total_; }
   std::int64_t offset(std::size_t member) const { return offsets_[member]; }

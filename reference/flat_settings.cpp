@@ -37,7 +37,9 @@ FlatGroup group_of(const Json& unit, const Json& plan, const RankPlace& place) {
   return {place.rank % shards, shards, replicas, true};
 }
 
-Json shown_dtype(const Json& policy, const char* key) { return policy.is_object() ? policy.value(key, Json()) : Json(); }
+Json shown_dtype(const Json& policy, const char* key) {
+  return policy.is_object() ? policy.value(key, Json()) : Json();
+}
 
 }  // namespace
 
@@ -46,14 +48,16 @@ FlatSettings flat_settings(const Json& unit, const Json& plan, const RankPlace& 
   const Json policy = unit.value("mixed_precision", Json());
   s.composable = plan.at("api") == "composable";
   s.group = group_of(unit, plan, place);
-  s.sharding_strategy = s.group.size == 1 && s.group.replicas == 1 ? "NO_SHARD" : unit.value("sharding_strategy", "FULL_SHARD");
+  s.sharding_strategy =
+      s.group.size == 1 && s.group.replicas == 1 ? "NO_SHARD" : unit.value("sharding_strategy", "FULL_SHARD");
   s.use_orig_params = s.composable || unit.value("use_orig_params", false);
   s.mixed_precision = mixed_precision(policy, place.widen);
   s.full_precision_in_eval = switched_on("FSDP_USE_FULL_PREC_IN_EVAL");
   s.skip_writeback_check = switched_on("FSDP_SKIP_WRITEBACK_CHECK");
   s.shown = {{"sharding_strategy", s.sharding_strategy},
              {"use_orig_params", s.use_orig_params},
-             {"backward_prefetch", s.composable ? Json("BACKWARD_PRE") : unit.value("backward_prefetch", Json("BACKWARD_PRE"))},
+             {"backward_prefetch",
+              s.composable ? Json("BACKWARD_PRE") : unit.value("backward_prefetch", Json("BACKWARD_PRE"))},
              {"forward_prefetch", unit.value("forward_prefetch", false)},
              {"limit_all_gathers", s.composable || unit.value("limit_all_gathers", true)},
              {"cpu_offload", unit.value("cpu_offload", false)},

@@ -21,7 +21,7 @@ struct FlatMixedPrecision {
 // Where a rank stands among those that share a unit. A `self` or `dummy` group is of one rank's own making.
 struct FlatGroup {
   int rank = 0, size = 1;
-  int replicas = 1;         // hybrid strategies: groups that average among each other
+  int replicas = 1;          // hybrid strategies: groups that average among each other
   bool communicates = true;  // a dummy group does not
 };
 
@@ -37,7 +37,9 @@ struct FlatSettings {
 
   bool shards() const { return sharding_strategy != "NO_SHARD"; }
   // Parameters stay unsharded between forward and backward.
-  bool keeps_unsharded() const { return sharding_strategy == "SHARD_GRAD_OP" || sharding_strategy == "_HYBRID_SHARD_ZERO2"; }
+  bool keeps_unsharded() const {
+    return sharding_strategy == "SHARD_GRAD_OP" || sharding_strategy == "_HYBRID_SHARD_ZERO2";
+  }
 };
 
 struct RankPlace {

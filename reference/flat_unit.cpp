@@ -15,7 +15,8 @@ FlatLayout layout_of(const std::vector<UnitParameter>& parameters, const FlatSet
   for (const UnitParameter& p : parameters) numels.push_back(p.master.numel());
   std::int64_t alignment = 1;
   if (!parameters.empty()) {
-    const at::ScalarType dtype = settings.mixed_precision.param_dtype.value_or(parameters.front().master.scalar_type());
+    const at::ScalarType dtype =
+        settings.mixed_precision.param_dtype.value_or(parameters.front().master.scalar_type());
     alignment = 16 / static_cast<std::int64_t>(c10::elementSize(dtype));
   }
   return {numels, alignment, settings.group.size, settings.use_orig_params};
@@ -23,7 +24,8 @@ FlatLayout layout_of(const std::vector<UnitParameter>& parameters, const FlatSet
 
 }  // namespace
 
-FlatUnit::FlatUnit(std::string path, sdk::Module& module, std::vector<UnitParameter> parameters, FlatSettings settings)
+FlatUnit::FlatUnit(std::string path, sdk::Module& module, std::vector<UnitParameter> parameters,
+                   FlatSettings settings)
     : Unit({{std::move(path), &module}}, std::move(parameters)),
       settings_(std::move(settings)),
       layout_(layout_of(parameters_, settings_)),
@@ -37,20 +39,23 @@ sdk::Unit FlatUnit::describe() const {
   return unit;
 }
 
-bool FlatUnit::forced_full_precision() const { return settings_.full_precision_in_eval && !module().is_training(); }
+bool FlatUnit::forced_full_precision() const {
+  return settings_.full_precision_in_eval && !module().is_training();
+}
 
 at::ScalarType FlatUnit::compute_dtype(const UnitParameter& parameter) const {
   const at::ScalarType original = parameter.master.scalar_type();
   return forced_full_precision() ? original : settings_.mixed_precision.param_dtype.value_or(original);
 }
 
-// The root casts by `cast_root_forward_inputs`; in the composable form so does every unit, by its own policy. A unit that owns
-// parameters also casts by `cast_forward_inputs`.
+// The root casts by `cast_root_forward_inputs`; in the composable form so does every unit, by its own policy.
+// A unit that owns parameters also casts by `cast_forward_inputs`.
 sdk::Tensors FlatUnit::before_forward(sdk::Tensors inputs) {
   write_back();
   const FlatMixedPrecision& mixed = settings_.mixed_precision;
   for (const Buffer& b : buffers) {
-    const at::ScalarType wanted = forced_full_precision() ? b.original : mixed.buffer_dtype.value_or(b.original);
+    const at::ScalarType wanted =
+        forced_full_precision() ? b.original : mixed.buffer_dtype.value_or(b.original);
     const at::Tensor& buffer = b.owner->buffer(b.key);
     if (mixed.buffer_dtype && buffer.scalar_type() != wanted) b.owner->set_buffer(b.key, buffer.to(wanted));
   }
@@ -62,7 +67,8 @@ sdk::Tensors FlatUnit::before_forward(sdk::Tensors inputs) {
 
 sdk::Tensors FlatUnit::after_forward(sdk::Tensors outputs) {
   if (settings_.keeps_unsharded() && settings_.use_orig_params && c10::GradMode::is_enabled()) {
-    for (const UnitParameter& p : parameters_) seen_.push_back({p.master.unsafeGetTensorImpl(), p.master.storage().data()});
+    for (const UnitParameter& p : parameters_)
+      seen_.push_back({p.master.unsafeGetTensorImpl(), p.master.storage().data()});
   }
   return outputs;
 }
@@ -77,17 +83,23 @@ void FlatUnit::write_back() {
     if (held == 0) continue;
     const at::Tensor& now = parameters_[i].slots.front().tensor();
     if (!left_unsharded.empty()) {
-      const bool same = now.unsafeGetTensorImpl() == left_unsharded[i].tensor && now.storage().data() == left_unsharded[i].storage;
+      const bool same = now.unsafeGetTensorImpl() == left_unsharded[i].tensor &&
+                        now.storage().data() == left_unsharded[i].storage;
       if (!same) {
-        throw sdk::Error("AssertionError", "FSDP does not support changing the parameters between forward and backward for ShardingStrategy." +
-                                               settings_.sharding_strategy);
+        throw sdk::Error("AssertionError",
+                         "FSDP does not support changing the parameters between forward and backward for "
+                         "ShardingStrategy." +
+                             settings_.sharding_strategy);
       }
     }
     const at::Tensor& before = parameters_[i].master;
-    const std::int64_t grown = now.dim() > 0 && now.size(0) > before.size(0) ? now.size(0) - before.size(0) : 0;
+    const std::int64_t grown =
+        now.dim() > 0 && now.size(0) > before.size(0) ? now.size(0) - before.size(0) : 0;
     if (now.is_same(before) || grown == 0) continue;
-    throw sdk::Error("RuntimeError", "Cannot writeback when the parameter shape changes\nExpects torch.Size([" + std::to_string(held) +
-                                         "]) but got torch.Size([" + std::to_string(held + grown) + "])");
+    throw sdk::Error("RuntimeError",
+                     "Cannot writeback when the parameter shape changes\nExpects torch.Size([" +
+                         std::to_string(held) + "]) but got torch.Size([" + std::to_string(held + grown) +
+                         "])");
   }
 }
 

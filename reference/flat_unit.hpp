@@ -9,15 +9,16 @@ namespace fsdp_cts::reference {
 
 class FlatUnit : public Unit {
  public:
-  FlatUnit(std::string path, sdk::Module& module, std::vector<UnitParameter> parameters, FlatSettings settings);
+  FlatUnit(std::string path, sdk::Module& module, std::vector<UnitParameter> parameters,
+           FlatSettings settings);
 
   void before_backward() override;
   void reduce(const std::vector<Unit*>& peers, Order order) override;
   sdk::Unit describe() const override;
 
-  // What FSDP does before it gathers: takes over what user code put in place of a parameter. Throws what it throws for a wrong
-  // shape, or for a change while parameters were left unsharded between forward and backward. Both are local to the ranks whose
-  // shard holds a part of that parameter.
+  // What FSDP does before it gathers: takes over what user code put in place of a parameter. Throws what it
+  // throws for a wrong shape, or for a change while parameters were left unsharded between forward and
+  // backward. Both are local to the ranks whose shard holds a part of that parameter.
   void write_back();
 
   void set_root(bool is_root) { is_root_ = is_root; }
@@ -50,8 +51,9 @@ class FlatUnit : public Unit {
   FlatSettings settings_;
   FlatLayout layout_;
   bool is_root_ = false;
-  std::vector<at::Tensor> flattened_;  // the members' memory in the flat parameter, whatever user code assigned since
-  std::vector<Seen> seen_;            // empty: nothing was left unsharded
+  std::vector<at::Tensor>
+      flattened_;           // the members' memory in the flat parameter, whatever user code assigned since
+  std::vector<Seen> seen_;  // empty: nothing was left unsharded
   bool unreduced_is_exposed_ = false;  // after no_sync the exposed gradients are this rank's own
   std::vector<at::Tensor> hidden_;     // reduced gradients that wait behind those
 };

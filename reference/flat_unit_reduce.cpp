@@ -7,14 +7,16 @@
 
 namespace fsdp_cts::reference {
 
-// Empty when none of the members got one. In one flat gradient a trainable member that was not used has zeros.
+// Empty when none of the members got one. In one flat gradient a trainable member that was not used has
+// zeros.
 std::vector<at::Tensor> FlatUnit::take_gradients() {
   std::vector<at::Tensor> gradients;
   for (UnitParameter& p : parameters_) {
     gradients.push_back(p.compute.defined() ? p.compute.grad() : at::Tensor());
     if (p.compute.defined()) p.compute.mutable_grad().reset();
   }
-  const bool none = std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& g) { return g.defined(); });
+  const bool none =
+      std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& g) { return g.defined(); });
   if (none) return {};
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) gradients[i] = at::zeros_like(parameters_[i].compute.detach());
@@ -47,24 +49,29 @@ void FlatUnit::reduce(const std::vector<Unit*>& peers, Order order) {
       ranks[r]->unreduced_is_exposed_ = true;
       for (std::size_t i = 0; i < parameters_.size(); ++i) {
         UnitParameter& p = ranks[r]->parameters_[i];
-        ranks[r]->hidden_[i] = std::exchange(p.master.mutable_grad(), p.master.requires_grad() ? gradients[r][i] : at::Tensor());
+        ranks[r]->hidden_[i] =
+            std::exchange(p.master.mutable_grad(), p.master.requires_grad() ? gradients[r][i] : at::Tensor());
       }
     }
     return;
   }
 
   const FlatMixedPrecision& mixed = settings_.mixed_precision;
-  const auto size = static_cast<std::size_t>(settings_.group.size), replicas = static_cast<std::size_t>(settings_.group.replicas);
+  const auto size = static_cast<std::size_t>(settings_.group.size),
+             replicas = static_cast<std::size_t>(settings_.group.replicas);
   const double divisor = static_cast<double>(size * replicas);
-  const std::int64_t length = settings_.shards() ? layout_.shard_numel() * settings_.group.size : layout_.total();
-  const std::size_t set = size * replicas;  // ranks whose gradients end up as one; `self` makes a set of each rank
+  const std::int64_t length =
+      settings_.shards() ? layout_.shard_numel() * settings_.group.size : layout_.total();
+  const std::size_t set =
+      size * replicas;  // ranks whose gradients end up as one; `self` makes a set of each rank
   for (std::size_t first = 0; first < ranks.size(); first += set) {
     std::vector<at::Tensor> sums;
     for (std::size_t replica = 0; replica < replicas; ++replica) {
       std::vector<at::Tensor> buffers;
       for (std::size_t r = first + replica * size; r < first + (replica + 1) * size; ++r) {
         at::Tensor flat = layout_.join(gradients[r], length);
-        const at::ScalarType reduce_dtype = mixed.reduce_dtype.value_or(mixed.param_dtype.value_or(parameters_.front().master.scalar_type()));
+        const at::ScalarType reduce_dtype =
+            mixed.reduce_dtype.value_or(mixed.param_dtype.value_or(parameters_.front().master.scalar_type()));
         if (!forced_full_precision()) flat = flat.to(reduce_dtype);
         divide(flat, predivide_factor(divisor));
         buffers.push_back(std::move(flat));
@@ -76,7 +83,8 @@ void FlatUnit::reduce(const std::vector<Unit*>& peers, Order order) {
       std::vector<at::Tensor> shards;
       for (std::int64_t s = 0; s < settings_.group.size; ++s) {
         std::vector<at::Tensor> copies;
-        for (const at::Tensor& sum : sums) copies.push_back(sum.narrow(0, s * layout_.shard_numel(), layout_.shard_numel()));
+        for (const at::Tensor& sum : sums)
+          copies.push_back(sum.narrow(0, s * layout_.shard_numel(), layout_.shard_numel()));
         shards.push_back(sum_over_ranks(copies, order));
       }
       total = at::cat(shards);

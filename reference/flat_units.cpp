@@ -24,7 +24,8 @@ class Builder {
     if (unit.contains("auto_wrap") && !unit.at("auto_wrap").is_null()) {
       Json settings = unit;
       settings["use_orig_params"] = plan_.at("api") == "composable" || unit.value("use_orig_params", false);
-      for (const WrapTarget& target : wrap_targets({module, settings, wrapped_, ignored_modules_, ignored_}, context_)) {
+      for (const WrapTarget& target :
+           wrap_targets({module, settings, wrapped_, ignored_modules_, ignored_}, context_)) {
         wrap(dotted(path, target.path), *target.module, target.settings);
       }
       if (!unit.value("mixed_precision", Json()).is_null()) cast_around_norms(module);
@@ -42,7 +43,8 @@ class Builder {
   }
 
  private:
-  // What `wrap()` hands to the constructor: its own arguments before those of the context. Null: there is no context.
+  // What `wrap()` hands to the constructor: its own arguments before those of the context. Null: there is no
+  // context.
   static Json with_context(const Json& unit) {
     if (!unit.contains("enable_wrap")) return unit;
     Json settings = unit.at("enable_wrap");
@@ -60,7 +62,8 @@ class Builder {
     for (const Json& path : unit.value("ignored_modules", Json::array())) {
       for (const auto& [name, module] : named_modules(root_.child(path))) {
         ignored_modules_.insert(module);
-        for (const std::string& key : module->parameter_names()) ignored_.insert(module->parameter(key).unsafeGetTensorImpl());
+        for (const std::string& key : module->parameter_names())
+          ignored_.insert(module->parameter(key).unsafeGetTensorImpl());
       }
     }
   }
@@ -72,8 +75,8 @@ class Builder {
     if (settings.group.size == 1 && settings.group.replicas == 1) {
       const std::string asked = unit.value("sharding_strategy", "FULL_SHARD");
       if (asked != "NO_SHARD") {
-        context_.warn("UserWarning", "FSDP is switching to use `NO_SHARD` instead of ShardingStrategy." + asked +
-                                         " since the world size is 1.");
+        context_.warn("UserWarning", "FSDP is switching to use `NO_SHARD` instead of ShardingStrategy." +
+                                         asked + " since the world size is 1.");
       }
     }
     std::vector<UnitParameter> parameters;
@@ -90,7 +93,9 @@ class Builder {
     if (wrapped_.contains(&module) || ignored_modules_.contains(&module)) return;
     for (const std::string& key : module.parameter_names()) {
       const at::Tensor& tensor = module.parameter(key);
-      if (ignored_.contains(tensor.unsafeGetTensorImpl()) || !claimed_.insert(tensor.unsafeGetTensorImpl()).second) continue;
+      if (ignored_.contains(tensor.unsafeGetTensorImpl()) ||
+          !claimed_.insert(tensor.unsafeGetTensorImpl()).second)
+        continue;
       UnitParameter parameter{dotted(path, key), {}, tensor};
       for (const sdk::Slot& slot : slots_) {
         if (slot.tensor().is_same(tensor)) parameter.slots.push_back(slot);
@@ -99,12 +104,15 @@ class Builder {
     }
     for (const std::string& key : module.buffer_names()) {
       const at::Tensor& buffer = module.buffer(key);
-      if (buffer.is_floating_point()) buffers.push_back({&module, key, dotted(path, key), buffer.scalar_type()});
+      if (buffer.is_floating_point())
+        buffers.push_back({&module, key, dotted(path, key), buffer.scalar_type()});
     }
-    for (const auto& [name, child] : module.child_modules()) collect(*child, dotted(path, name), parameters, buffers);
+    for (const auto& [name, child] : module.child_modules())
+      collect(*child, dotted(path, name), parameters, buffers);
   }
 
-  // A batch norm under mixed precision computes in full precision whatever comes in, and gives back what came in.
+  // A batch norm under mixed precision computes in full precision whatever comes in, and gives back what came
+  // in.
   void cast_around_norms(sdk::Module& root) {
     const at::ScalarType full = context_.data.widened() ? at::kDouble : at::kFloat;
     for (const auto& [name, module] : named_modules(root)) {
@@ -116,7 +124,8 @@ class Builder {
         }
         return cast_floating(std::move(inputs), full);
       });
-      module->add_post_forward_hook([came_in](sdk::Tensors outputs) { return cast_floating(std::move(outputs), *came_in); });
+      module->add_post_forward_hook(
+          [came_in](sdk::Tensors outputs) { return cast_floating(std::move(outputs), *came_in); });
     }
   }
 

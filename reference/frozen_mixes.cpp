@@ -20,7 +20,8 @@ struct Managed {
 };
 
 // Breadth first; not into modules that were visited before, hence not into targets below.
-Managed managed_parameters(sdk::Module& target, const std::string& path, std::set<const sdk::Module*>& visited,
+Managed managed_parameters(sdk::Module& target, const std::string& path,
+                           std::set<const sdk::Module*>& visited,
                            const std::set<const at::TensorImpl*>& ignored) {
   Managed managed;
   std::set<const at::TensorImpl*> met;
@@ -31,7 +32,8 @@ Managed managed_parameters(sdk::Module& target, const std::string& path, std::se
     queue.pop_front();
     for (const std::string& key : module->parameter_names()) {
       const at::Tensor& tensor = module->parameter(key);
-      if (ignored.contains(tensor.unsafeGetTensorImpl()) || !met.insert(tensor.unsafeGetTensorImpl()).second) continue;
+      if (ignored.contains(tensor.unsafeGetTensorImpl()) || !met.insert(tensor.unsafeGetTensorImpl()).second)
+        continue;
       (tensor.requires_grad() ? managed.trainable : managed.frozen).push_back(dotted(prefix, key));
       (tensor.requires_grad() ? managed.trainable_numel : managed.frozen_numel) += tensor.numel();
     }
@@ -52,7 +54,8 @@ std::string shown(const std::vector<std::string>& names) {
 }  // namespace
 
 std::vector<std::string> frozen_mixes(sdk::Module& root, const std::set<const sdk::Module*>& targets,
-                                      const std::set<const at::TensorImpl*>& ignored_parameters, bool use_orig_params) {
+                                      const std::set<const at::TensorImpl*>& ignored_parameters,
+                                      bool use_orig_params) {
   std::vector<std::pair<std::string, sdk::Module*>> modules;
   std::set<const sdk::Module*> met{&root}, visited;
   post_order(root, "", met, modules);
@@ -63,9 +66,11 @@ std::vector<std::string> frozen_mixes(sdk::Module& root, const std::set<const sd
     if (m.frozen.empty() || m.trainable.empty()) continue;
     std::string text = path + " has both parameters with requires_grad=True and False.";
     if (use_orig_params) {
-      text += " We do not recommend wrapping such modules since the gradient memory usage will be higher than expected (" +
-              std::to_string(m.frozen_numel + m.trainable_numel) + " numel instead of " + std::to_string(m.trainable_numel) +
-              " numel before sharding via reduce-scatter). ";
+      text +=
+          " We do not recommend wrapping such modules since the gradient memory usage will be higher than "
+          "expected (" +
+          std::to_string(m.frozen_numel + m.trainable_numel) + " numel instead of " +
+          std::to_string(m.trainable_numel) + " numel before sharding via reduce-scatter). ";
     } else {
       text += " FSDP does not support wrapping such modules when use_orig_params=False. ";
     }

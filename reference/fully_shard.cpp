@@ -15,12 +15,14 @@ std::optional<at::ScalarType> dtype_of(const Json& policy, const char* key, bool
   return widen ? at::kDouble : dtype;
 }
 
-// Children before the module itself, which is the order of parameters in the group's buffers; not into another group.
+// Children before the module itself, which is the order of parameters in the group's buffers; not into
+// another group.
 void managed_modules(sdk::Module& module, const std::set<sdk::Module*>& sharded, bool is_root,
                      std::set<sdk::Module*>& visited, std::vector<sdk::Module*>& out) {
   if (!is_root && sharded.contains(&module)) return;
   if (!visited.insert(&module).second) return;
-  for (const auto& [name, child] : module.child_modules()) managed_modules(*child, sharded, false, visited, out);
+  for (const auto& [name, child] : module.child_modules())
+    managed_modules(*child, sharded, false, visited, out);
   out.push_back(&module);
 }
 
@@ -55,7 +57,9 @@ sdk::Tensors FullyShardUnit::after_forward(sdk::Tensors outputs) {
 }
 
 sdk::Unit FullyShardUnit::describe() const {
-  const auto shown = [](std::optional<at::ScalarType> dtype) { return dtype ? Json(sdk::dtype_name(*dtype)) : Json(); };
+  const auto shown = [](std::optional<at::ScalarType> dtype) {
+    return dtype ? Json(sdk::dtype_name(*dtype)) : Json();
+  };
   const Json settings = {{"mixed_precision",
                           {{"param_dtype", shown(policy_.param_dtype)},
                            {"reduce_dtype", shown(policy_.reduce_dtype)},
@@ -107,8 +111,8 @@ std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Js
     }
     MixedPrecisionPolicy policy = mixed_precision_policy(unit.value("mixed_precision", Json()), widen);
     policy.reduces_in_original_dtype = reduces_in_original_dtype;
-    units.push_back(std::make_unique<FullyShardUnit>(std::move(leaders), std::move(parameters), std::move(shard_dims),
-                                                     policy, replicate_size));
+    units.push_back(std::make_unique<FullyShardUnit>(std::move(leaders), std::move(parameters),
+                                                     std::move(shard_dims), policy, replicate_size));
   }
   return units;
 }

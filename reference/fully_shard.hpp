@@ -1,4 +1,5 @@
-// FSDP2's `fully_shard` on one simulated rank: which parameters form a group, what is cast, how gradients are reduced.
+// FSDP2's `fully_shard` on one simulated rank: which parameters form a group, what is cast, how gradients are
+// reduced.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,8 +21,9 @@ MixedPrecisionPolicy mixed_precision_policy(const Json& policy, bool widen);
 
 class FullyShardUnit : public Unit {
  public:
-  FullyShardUnit(std::vector<std::pair<std::string, sdk::Module*>> modules, std::vector<UnitParameter> parameters,
-                 std::vector<std::int64_t> shard_dims, MixedPrecisionPolicy policy, int replicate_size);
+  FullyShardUnit(std::vector<std::pair<std::string, sdk::Module*>> modules,
+                 std::vector<UnitParameter> parameters, std::vector<std::int64_t> shard_dims,
+                 MixedPrecisionPolicy policy, int replicate_size);
 
   void before_backward() override {}
   void reduce(const std::vector<Unit*>& peers, Order order) override;

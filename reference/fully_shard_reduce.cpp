@@ -6,7 +6,9 @@
 namespace fsdp_cts::reference {
 namespace {
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
 
 // What is done to a sum over shards (S ranks) and then over replicas (R), D = S * R.
 struct Division {
@@ -14,7 +16,8 @@ struct Division {
   double before = 1, after_scatter = 1, after_all_reduce = 1, after = 1;
 };
 
-// Table of semantics: fp32 and bf16 average natively (divide after each sum), everything else divides partly before to stay in range.
+// Table of semantics: fp32 and bf16 average natively (divide after each sum), everything else divides partly
+// before to stay in range.
 Division division(at::ScalarType dtype, double shards, double replicas, std::optional<double> factor) {
   Division d;
   const bool overflow_risk = dtype != at::kFloat && dtype != at::kBFloat16;
@@ -35,7 +38,8 @@ Division division(at::ScalarType dtype, double shards, double replicas, std::opt
   return d;
 }
 
-// [shards, rows * rest]: slot r holds the r-th chunk along the shard dimension, the last ones padded with zero rows.
+// [shards, rows * rest]: slot r holds the r-th chunk along the shard dimension, the last ones padded with
+// zero rows.
 at::Tensor chunked(const at::Tensor& gradient, std::int64_t dim, std::int64_t shards) {
   at::Tensor rows = gradient.movedim(dim, 0);
   const std::int64_t padded = ceil_div(rows.size(0), shards) * shards;
@@ -44,7 +48,8 @@ at::Tensor chunked(const at::Tensor& gradient, std::int64_t dim, std::int64_t sh
     shape[0] = padded - rows.size(0);
     rows = at::cat({rows, at::zeros(shape, rows.options())});
   }
-  // Within a chunk along another dimension the elements lie as in the local shard, which keeps its dimensions' order.
+  // Within a chunk along another dimension the elements lie as in the local shard, which keeps its
+  // dimensions' order.
   if (dim == 0) return rows.reshape({shards, -1});
   std::vector<at::Tensor> chunks = gradient.chunk(shards, dim);
   for (at::Tensor& chunk : chunks) chunk = chunk.reshape({1, -1});
@@ -68,8 +73,8 @@ std::optional<at::ScalarType> FullyShardUnit::reduce_dtype() const {
   return policy_.reduce_dtype == policy_.param_dtype ? std::nullopt : policy_.reduce_dtype;
 }
 
-// Gradients that wait keep the reduce dtype where one is set. Without one they stay where autograd put them and go on adding
-// in the compute dtype.
+// Gradients that wait keep the reduce dtype where one is set. Without one they stay where autograd put them
+// and go on adding in the compute dtype.
 void FullyShardUnit::collect_gradients() {
   const auto dtype = reduce_dtype();
   for (std::size_t k = 0; k < parameters_.size(); ++k) {
@@ -96,13 +101,15 @@ at::Tensor FullyShardUnit::flat_gradient(const std::vector<std::size_t>& used, s
   return flat.to(reduce_dtype().value_or(flat.scalar_type()));
 }
 
-void FullyShardUnit::accept_gradients(const std::vector<std::size_t>& used, const at::Tensor& flat, std::int64_t shards) {
+void FullyShardUnit::accept_gradients(const std::vector<std::size_t>& used, const at::Tensor& flat,
+                                      std::int64_t shards) {
   const at::Tensor slots = flat.view({shards, -1});
   std::int64_t start = 0;
   for (const std::size_t k : used) {
     UnitParameter& p = parameters_[k];
     const std::int64_t length = chunked(p.master.detach(), shard_dims_[k], shards).size(1);
-    const at::Tensor full = unchunked(slots.narrow(1, start, length), p.master.sizes(), shard_dims_[k], shards);
+    const at::Tensor full =
+        unchunked(slots.narrow(1, start, length), p.master.sizes(), shard_dims_[k], shards);
     accumulate_gradient(p.master, full.to(p.master.scalar_type()));
     start += length;
   }
@@ -130,7 +137,8 @@ void FullyShardUnit::reduce(const std::vector<Unit*>& peers, Order order) {
     for (std::size_t s = 0; s < shards; ++s) {
       FullyShardUnit& rank = *ranks[replica * shards + s];
       buffers.push_back(rank.flat_gradient(used, shard_count));
-      d = division(buffers.back().scalar_type(), static_cast<double>(shards), static_cast<double>(replicas), divide_factor);
+      d = division(buffers.back().scalar_type(), static_cast<double>(shards), static_cast<double>(replicas),
+                   divide_factor);
       if (d.premultiply != 1) buffers.back() = buffers.back() * d.premultiply;
       divide(buffers.back(), d.before);
       std::fill(rank.unreduced_.begin(), rank.unreduced_.end(), at::Tensor());
@@ -151,7 +159,8 @@ void FullyShardUnit::reduce(const std::vector<Unit*>& peers, Order order) {
     std::vector<at::Tensor> shards_reduced;
     for (std::size_t s = 0; s < shards; ++s) {
       std::vector<at::Tensor> copies;
-      for (const at::Tensor& sum : by_replica) copies.push_back(sum.view({shard_count, -1}).select(0, static_cast<std::int64_t>(s)));
+      for (const at::Tensor& sum : by_replica)
+        copies.push_back(sum.view({shard_count, -1}).select(0, static_cast<std::int64_t>(s)));
       shards_reduced.push_back(sum_over_ranks(copies, order));
     }
     total = at::cat(shards_reduced);

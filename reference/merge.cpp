@@ -10,8 +10,10 @@ using sdk::Json;
 using sdk::Observation;
 
 bool is_truth(const std::string& what) {
-  static const std::set<std::string> known{"loss", "output", "parameters", "gradients", "full_parameters", "buffers",
-                                           "optimizer_state", "recorded", "seen_parameters", "units", "warnings", "attempt"};
+  static const std::set<std::string> known{
+      "loss",     "output",          "parameters", "gradients",       "full_parameters",
+      "buffers",  "optimizer_state", "recorded",   "seen_parameters", "units",
+      "warnings", "attempt"};
   return known.contains(what) || what.starts_with("register:") || what.starts_with("state_dict:");
 }
 
@@ -42,7 +44,8 @@ bool equal(const Version& a, const Version& b) {
 }
 
 bool all_equal(const std::vector<Version>& versions) {
-  return std::all_of(versions.begin(), versions.end(), [&](const Version& v) { return equal(versions.front(), v); });
+  return std::all_of(versions.begin(), versions.end(),
+                     [&](const Version& v) { return equal(versions.front(), v); });
 }
 
 class Merger {

@@ -8,8 +8,9 @@
 
 namespace fsdp_cts::reference {
 
-// Nothing when no rank answered. Entries that all ranks share have rank null. In a list of items only those that differ are
-// given by rank, the others once. Of what is not a truth or rule (traces, identities, counters, …) nothing is left.
+// Nothing when no rank answered. Entries that all ranks share have rank null. In a list of items only those
+// that differ are given by rank, the others once. Of what is not a truth or rule (traces, identities,
+// counters, …) nothing is left.
 std::optional<sdk::Observation> merge(const std::vector<std::optional<sdk::Observation>>& by_rank);
 
 }  // namespace fsdp_cts::reference

@@ -5,9 +5,13 @@
 
 namespace fsdp_cts::reference {
 
-sdk::Identity Oracle::identity() const { return Rank().identity(); }
+sdk::Identity Oracle::identity() const {
+  return Rank().identity();
+}
 
-std::optional<std::string> Oracle::unsupported(const sdk::Case&) const { return std::nullopt; }
+std::optional<std::string> Oracle::unsupported(const sdk::Case&) const {
+  return std::nullopt;
+}
 
 void Oracle::act(const sdk::Case& a_case, sdk::Outbox& outbox) {
   outbox.progress(-1, "rendezvous");

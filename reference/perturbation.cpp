@@ -28,15 +28,86 @@ std::uint64_t mixed(std::uint64_t x) {
 }
 
 // Operators that are no views and yet compute nothing: they place, choose or clear.
-const std::set<std::string> exact_operators = {
-    "abs", "abs_", "amax", "amin", "arange", "bernoulli", "bernoulli_", "cat", "clamp", "clamp_", "clamp_max", "clamp_min",
-    "clone", "constant_pad_nd", "embedding", "empty", "empty_like", "empty_strided", "eye", "fill", "fill_", "flip", "full",
-    "full_like", "gather", "index", "index_fill", "index_fill_", "index_put", "index_put_", "_index_put_impl_", "index_select",
-    "masked_fill", "masked_fill_", "masked_scatter", "masked_select", "max", "max_pool2d_with_indices", "maximum", "min",
-    "minimum", "neg", "neg_", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones", "ones_like",
-    "relu", "relu_", "repeat", "resize_", "roll", "scalar_tensor", "scatter", "scatter_", "select_backward", "select_scatter",
-    "set_", "sgn", "sign", "slice_backward", "slice_scatter", "sort", "stack", "threshold", "threshold_", "threshold_backward",
-    "topk", "tril", "tril_", "triu", "triu_", "_unsafe_view", "where", "zero_", "zeros", "zeros_like"};
+const std::set<std::string> exact_operators = {"abs",
+                                               "abs_",
+                                               "amax",
+                                               "amin",
+                                               "arange",
+                                               "bernoulli",
+                                               "bernoulli_",
+                                               "cat",
+                                               "clamp",
+                                               "clamp_",
+                                               "clamp_max",
+                                               "clamp_min",
+                                               "clone",
+                                               "constant_pad_nd",
+                                               "embedding",
+                                               "empty",
+                                               "empty_like",
+                                               "empty_strided",
+                                               "eye",
+                                               "fill",
+                                               "fill_",
+                                               "flip",
+                                               "full",
+                                               "full_like",
+                                               "gather",
+                                               "index",
+                                               "index_fill",
+                                               "index_fill_",
+                                               "index_put",
+                                               "index_put_",
+                                               "_index_put_impl_",
+                                               "index_select",
+                                               "masked_fill",
+                                               "masked_fill_",
+                                               "masked_scatter",
+                                               "masked_select",
+                                               "max",
+                                               "max_pool2d_with_indices",
+                                               "maximum",
+                                               "min",
+                                               "minimum",
+                                               "neg",
+                                               "neg_",
+                                               "new_empty",
+                                               "new_empty_strided",
+                                               "new_full",
+                                               "new_ones",
+                                               "new_zeros",
+                                               "ones",
+                                               "ones_like",
+                                               "relu",
+                                               "relu_",
+                                               "repeat",
+                                               "resize_",
+                                               "roll",
+                                               "scalar_tensor",
+                                               "scatter",
+                                               "scatter_",
+                                               "select_backward",
+                                               "select_scatter",
+                                               "set_",
+                                               "sgn",
+                                               "sign",
+                                               "slice_backward",
+                                               "slice_scatter",
+                                               "sort",
+                                               "stack",
+                                               "threshold",
+                                               "threshold_",
+                                               "threshold_backward",
+                                               "topk",
+                                               "tril",
+                                               "tril_",
+                                               "triu",
+                                               "triu_",
+                                               "_unsafe_view",
+                                               "where",
+                                               "zero_",
+                                               "zeros",
+                                               "zeros_like"};
 
 // Casts, and copies that may be one.
 const std::set<std::string> copies = {"copy_", "_to_copy", "copy", "_copy_from", "_copy_from_and_resize"};
@@ -59,11 +130,16 @@ Rounds rounds(const c10::OperatorName& name) {
 
 int mantissa_bits(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return 52;
-    case at::kFloat: return 23;
-    case at::kHalf: return 10;
-    case at::kBFloat16: return 7;
-    default: return 0;
+    case at::kDouble:
+      return 52;
+    case at::kFloat:
+      return 23;
+    case at::kHalf:
+      return 10;
+    case at::kBFloat16:
+      return 7;
+    default:
+      return 0;
   }
 }
 
@@ -72,7 +148,8 @@ struct Call : at::ObserverContext {
   int widest_input = 0;  // mantissa bits; of casts and copies
   bool is_copy = false;
   Call* outer = nullptr;  // the operator that called this one
-  // Results of operators that this one called: a result is moved once. Weak, so that no address comes back as another's.
+  // Results of operators that this one called: a result is moved once. Weak, so that no address comes back as
+  // another's.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> moved;
 };
 thread_local Call* innermost = nullptr;
@@ -84,7 +161,8 @@ void move(Bits& bits, Bits exponent_mask, bool up) {
   const Bits magnitude = static_cast<Bits>(bits & static_cast<Bits>(~sign));
   if (magnitude == 0 || (bits & exponent_mask) == exponent_mask) return;
   // Neither out of range nor to zero.
-  const bool grows = up ? static_cast<Bits>((magnitude + 1) & exponent_mask) != exponent_mask : magnitude == 1;
+  const bool grows =
+      up ? static_cast<Bits>((magnitude + 1) & exponent_mask) != exponent_mask : magnitude == 1;
   bits = static_cast<Bits>(grows ? bits + 1 : bits - 1);
 }
 
@@ -113,11 +191,16 @@ void perturb(const at::Tensor& result) {
   if (!result.device().is_cpu() || result.layout() != at::kStrided || result.numel() == 0) return;
   const std::uint64_t state = pattern.state = mixed(pattern.state);
   switch (result.scalar_type()) {
-    case at::kDouble: return move_all<std::uint64_t>(result, 0x7ff0000000000000u, state);
-    case at::kFloat: return move_all<std::uint32_t>(result, 0x7f800000u, state);
-    case at::kHalf: return move_all<std::uint16_t>(result, 0x7c00u, state);
-    case at::kBFloat16: return move_all<std::uint16_t>(result, 0x7f80u, state);
-    default: return;
+    case at::kDouble:
+      return move_all<std::uint64_t>(result, 0x7ff0000000000000u, state);
+    case at::kFloat:
+      return move_all<std::uint32_t>(result, 0x7f800000u, state);
+    case at::kHalf:
+      return move_all<std::uint16_t>(result, 0x7c00u, state);
+    case at::kBFloat16:
+      return move_all<std::uint16_t>(result, 0x7f80u, state);
+    default:
+      return;
   }
 }
 
@@ -146,7 +229,8 @@ void after(const at::RecordFunction& function, at::ObserverContext* context) {
   if (!call) return;
   innermost = call->outer;
   const auto one = [&](const at::Tensor& result) {
-    if (!result.defined() || (call->is_copy && mantissa_bits(result.scalar_type()) >= call->widest_input)) return;
+    if (!result.defined() || (call->is_copy && mantissa_bits(result.scalar_type()) >= call->widest_input))
+      return;
     if (!result.has_storage()) return;
     const auto* storage = result.storage().unsafeGetStorageImpl();
     const auto here = [storage](const auto& other) { return other._unsafe_get_target() == storage; };
@@ -160,19 +244,26 @@ void after(const at::RecordFunction& function, at::ObserverContext* context) {
       for (const at::Tensor& each : output.toTensorVector()) one(each);
     }
   }
-  if (call->outer) call->outer->moved.insert(call->outer->moved.end(), call->moved.begin(), call->moved.end());
+  if (call->outer)
+    call->outer->moved.insert(call->outer->moved.end(), call->moved.begin(), call->moved.end());
 }
 
 }  // namespace
 
 Perturbation::Perturbation(std::uint64_t seed)
-    : handle_(at::addThreadLocalCallback(
-          at::RecordFunctionCallback(&before, &after).needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION}))) {
+    : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&before, &after)
+                                             .needsInputs(true)
+                                             .needsOutputs(true)
+                                             .scopes({at::RecordScope::FUNCTION}))) {
   pattern = {seed, mixed(seed)};
 }
 
-Perturbation::~Perturbation() { at::removeCallback(handle_); }
+Perturbation::~Perturbation() {
+  at::removeCallback(handle_);
+}
 
-void Perturbation::begin(int step) { pattern.state = mixed(pattern.seed ^ (static_cast<std::uint64_t>(step) << 32)); }
+void Perturbation::begin(int step) {
+  pattern.state = mixed(pattern.seed ^ (static_cast<std::uint64_t>(step) << 32));
+}
 
 }  // namespace fsdp_cts::reference

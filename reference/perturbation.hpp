@@ -3,9 +3,9 @@
 // tells how far a case's numbers may move on a processor whose kernels round elsewhere.
 //
 // Left as it is: zeros and what is not finite, results that are copied, selected or compared and not computed
-// (views, copies without a narrower dtype, relu, max, …), and integers. In a dtype of less than 24 bits kernels
-// compute wider and round once, so other kernels give other bits only here and there: of such a result one
-// element in 16 is moved.
+// (views, copies without a narrower dtype, relu, max, …), and integers. In a dtype of less than 24 bits
+// kernels compute wider and round once, so other kernels give other bits only here and there: of such a
+// result one element in 16 is moved.
 #pragma once
 
 #include <ATen/record_function.h>

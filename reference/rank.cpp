@@ -14,7 +14,8 @@ namespace {
 bool reduces_in_original_dtype(const sdk::Case& a_case) {
   int major = 0, minor = 0;
   const std::string edition = a_case.oracle.is_object() ? a_case.oracle.value("edition", "") : "";
-  return std::sscanf(edition.c_str(), "%d.%d", &major, &minor) == 2 && std::pair(major, minor) >= std::pair(2, 15);
+  return std::sscanf(edition.c_str(), "%d.%d", &major, &minor) == 2 &&
+         std::pair(major, minor) >= std::pair(2, 15);
 }
 
 }  // namespace
@@ -28,7 +29,8 @@ void Rank::shard(sdk::Model& model) {
   ShardedModel sharded{model.module, {}};
   const std::string api = model.plan.at("api");
   if (api == "fully_shard") {
-    sharded.units = fully_shard_units(*model.module, model.plan, widen, reduces_in_original_dtype(context().a_case));
+    sharded.units =
+        fully_shard_units(*model.module, model.plan, widen, reduces_in_original_dtype(context().a_case));
   } else if (api == "fsdp" || api == "composable") {
     sharded.units = flat_units(*model.module, model.plan, context());
   } else {
@@ -60,9 +62,11 @@ void Rank::control(sdk::Model& model, const sdk::Json& verb) {
   for (Unit* unit : units_of(model)) {
     auto* sharded = dynamic_cast<FullyShardUnit*>(unit);
     if (!sharded) continue;
-    if (name == "set_gradient_divide_factor" && sharded->path() == module) sharded->divide_factor = verb.at("value");
+    if (name == "set_gradient_divide_factor" && sharded->path() == module)
+      sharded->divide_factor = verb.at("value");
     if (!sharded->is_inside(module)) continue;
-    if (name == "set_requires_gradient_sync") sharded->reduce_gradients = sharded->all_reduce_gradients = verb.at("value");
+    if (name == "set_requires_gradient_sync")
+      sharded->reduce_gradients = sharded->all_reduce_gradients = verb.at("value");
     if (name == "set_requires_all_reduce") sharded->all_reduce_gradients = verb.at("value");
   }
 }

@@ -14,19 +14,22 @@ std::string oracle_setting(const sdk::Case& a_case, const char* key, const char*
 
 }  // namespace
 
-Simulation::Simulation(const sdk::Case& a_case) : order_(order_from_name(oracle_setting(a_case, "reduction_order", "rank"))) {
+Simulation::Simulation(const sdk::Case& a_case)
+    : order_(order_from_name(oracle_setting(a_case, "reduction_order", "rank"))) {
   const std::string precision = oracle_setting(a_case, "precision", "native");
   const bool widen = precision == "float64";
   if (precision.rfind("perturbed:", 0) == 0) perturbation_.emplace(std::stoull(precision.substr(10)));
   const auto tensors = std::make_shared<const TensorMap>(read_safetensors(a_case.data));
   for (int rank = 0; rank < a_case.world; ++rank) {
     ranks_.push_back(std::make_unique<Rank>());
-    interpreters_.push_back(std::make_unique<sdk::Interpreter>(*ranks_.back(), a_case, sdk::Data(tensors, rank, widen), rank));
+    interpreters_.push_back(
+        std::make_unique<sdk::Interpreter>(*ranks_.back(), a_case, sdk::Data(tensors, rank, widen), rank));
   }
 }
 
 bool Simulation::will_run(int step) const {
-  return std::any_of(interpreters_.begin(), interpreters_.end(), [step](const auto& i) { return i->will_run(step); });
+  return std::any_of(interpreters_.begin(), interpreters_.end(),
+                     [step](const auto& i) { return i->will_run(step); });
 }
 
 std::vector<std::optional<sdk::Observation>> Simulation::run(int step) {
@@ -43,7 +46,9 @@ std::vector<std::optional<sdk::Observation>> Simulation::run(int step) {
       throw sdk::FailedStep{step, std::move(error)};
     }
   }
-  if (interpreters_.front()->context().a_case.program.at(static_cast<std::size_t>(step)).at("verb") == "backward") reduce(step, acted);
+  if (interpreters_.front()->context().a_case.program.at(static_cast<std::size_t>(step)).at("verb") ==
+      "backward")
+    reduce(step, acted);
   return answers;
 }
 

@@ -34,7 +34,8 @@ void Unit::unshard() {
   for (UnitParameter& p : parameters_) {
     p.master = p.slots.front().tensor();  // user code may have put another one there
     const at::ScalarType dtype = compute_dtype(p);
-    if (!p.compute.defined() || p.compute.scalar_type() != dtype) p.compute = at::empty({0}, p.master.options().dtype(dtype));
+    if (!p.compute.defined() || p.compute.scalar_type() != dtype)
+      p.compute = at::empty({0}, p.master.options().dtype(dtype));
     // Saved tensors of an earlier forward see the new values too, as after a second gather.
     p.compute.set_data(p.master.detach().to(dtype));
     p.compute.set_requires_grad(p.master.requires_grad());

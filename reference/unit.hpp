@@ -1,8 +1,9 @@
 // One group of parameters that is gathered, cast and reduced together, as one simulated rank sees it.
 //
-// A simulated rank has the whole model. Outside forward the module slots hold the masters: what user code sees and optimizers
-// update. During the forward of the unit's modules the slots hold compute parameters, leaves in the compute dtype on which
-// autograd collects this rank's gradient. After backward the gradients of all ranks are reduced into the masters'.
+// A simulated rank has the whole model. Outside forward the module slots hold the masters: what user code
+// sees and optimizers update. During the forward of the unit's modules the slots hold compute parameters,
+// leaves in the compute dtype on which autograd collects this rank's gradient. After backward the gradients
+// of all ranks are reduced into the masters'.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -37,7 +38,8 @@ class Unit {
   void abandon_forward();
   // Before autograd runs on this rank.
   virtual void before_backward() = 0;
-  // After autograd ran on all ranks. `peers` are the same unit on every rank, in rank order, this one among them.
+  // After autograd ran on all ranks. `peers` are the same unit on every rank, in rank order, this one among
+  // them.
   virtual void reduce(const std::vector<Unit*>& peers, Order order) = 0;
 
   virtual sdk::Unit describe() const = 0;  // what `units` observes

@@ -9,13 +9,16 @@ namespace fsdp_cts::reference {
 namespace {
 
 // As isinstance: by nominal class, or by the type that the class is made of.
-bool is_a(const sdk::Module& module, const std::string& label) { return module.class_name() == label || module.type() == label; }
+bool is_a(const sdk::Module& module, const std::string& label) {
+  return module.class_name() == label || module.type() == label;
+}
 
 bool is_any(const sdk::Module& module, const Json& labels) {
   return std::any_of(labels.begin(), labels.end(), [&](const Json& label) { return is_a(module, label); });
 }
 
-// A policy as a function: asked with `recurse` whether to look below, without whether to wrap what is left of the module.
+// A policy as a function: asked with `recurse` whether to look below, without whether to wrap what is left of
+// the module.
 bool wants(const Json& policy, const sdk::Module& module, bool recurse, std::int64_t numel) {
   const std::string kind = policy.at("policy");
   if (kind == "always") return true;
@@ -25,18 +28,21 @@ bool wants(const Json& policy, const sdk::Module& module, bool recurse, std::int
   if (kind == "size_based") {
     if (numel < policy.value("min_num_params", std::int64_t{100'000'000})) return false;
     static const Json leaves{"MultiheadAttention"}, lists{"ModuleList", "ModuleDict"};
-    return !is_any(module, recurse ? policy.value("force_leaf", leaves) : policy.value("exclude_wrap", lists));
+    return !is_any(module,
+                   recurse ? policy.value("force_leaf", leaves) : policy.value("exclude_wrap", lists));
   }
   if (kind == "or") {
     const Json& policies = policy.at("policies");
-    return std::any_of(policies.begin(), policies.end(), [&](const Json& p) { return wants(p, module, recurse, numel); });
+    return std::any_of(policies.begin(), policies.end(),
+                       [&](const Json& p) { return wants(p, module, recurse, numel); });
   }
   throw std::invalid_argument("policy \"" + kind + "\" cannot be asked as a function");
 }
 
 class Wrapper {
  public:
-  explicit Wrapper(const WrapRequest& request) : request_(request), mixed_precision_(!mixed_precision().is_null()) {}
+  explicit Wrapper(const WrapRequest& request)
+      : request_(request), mixed_precision_(!mixed_precision().is_null()) {}
 
   std::vector<WrapTarget> targets;
 
@@ -46,7 +52,8 @@ class Wrapper {
     if (!asked(policy, module, true, numel)) return 0;
     std::int64_t wrapped = 0;
     for (const auto& [name, child] : module.child_modules()) {
-      if (!request_.ignored_modules.contains(child.get())) wrapped += recursive(*child, dotted(path, name), policy);
+      if (!request_.ignored_modules.contains(child.get()))
+        wrapped += recursive(*child, dotted(path, name), policy);
     }
     if (&module == &request_.root || !asked(policy, module, false, numel - wrapped)) return wrapped;
     Json settings = request_.settings;
@@ -77,7 +84,8 @@ class Wrapper {
     return wants(policy, module, recurse, numel) || (mixed_precision_ && (recurse || is_batch_norm(module)));
   }
 
-  // false, true, or settings. The first rule for the module's class decides; an empty table of settings is false.
+  // false, true, or settings. The first rule for the module's class decides; an empty table of settings is
+  // false.
   static Json chosen(const Json& policy, const sdk::Module& module) {
     if (policy.at("policy") == "module_wrap") return is_any(module, policy.at("classes"));
     for (const Json& rule : policy.at("rules")) {
@@ -90,7 +98,8 @@ class Wrapper {
   std::int64_t unwrapped_numel(sdk::Module& module) const {
     std::int64_t numel = 0;
     for (const sdk::Slot& slot : parameter_slots(module)) {
-      if (!request_.ignored_parameters.contains(slot.tensor().unsafeGetTensorImpl())) numel += slot.tensor().numel();
+      if (!request_.ignored_parameters.contains(slot.tensor().unsafeGetTensorImpl()))
+        numel += slot.tensor().numel();
     }
     return numel;
   }
@@ -103,8 +112,9 @@ class Wrapper {
 void refuse_wrapped(const WrapRequest& request) {
   for (const auto& [path, module] : named_modules(request.root)) {
     if (!request.wrapped.contains(module)) continue;
-    throw sdk::Error("ValueError", "FSDP auto wrapping requires modules to not already have FSDP applied but found " + path +
-                                       " in\n" + request.root.class_name());
+    throw sdk::Error("ValueError",
+                     "FSDP auto wrapping requires modules to not already have FSDP applied but found " +
+                         path + " in\n" + request.root.class_name());
   }
 }
 
@@ -116,16 +126,23 @@ void warn_of_norms(const WrapRequest& request, sdk::Context& context) {
   if (classes.empty()) return;
   std::string list;
   for (const std::string& name : classes) list += (list.empty() ? "" : ", ") + name;
-  context.warn("UserWarning",
-               "Both mixed precision and an auto_wrap_policy were specified to FSDP, where the wrapped module has submodules of type:\n{" +
-                   list + "}\nThese modules will be wrapped as separate FSDP instacnes with mixed precision disabled.");
+  context.warn(
+      "UserWarning",
+      "Both mixed precision and an auto_wrap_policy were specified to FSDP, where the wrapped module has "
+      "submodules of type:\n{" +
+          list +
+          "}\nThese modules will be wrapped as separate FSDP instacnes with mixed precision disabled.");
 }
 
 }  // namespace
 
-std::string dotted(const std::string& prefix, const std::string& name) { return prefix.empty() ? name : prefix + "." + name; }
+std::string dotted(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
 
-bool is_batch_norm(const sdk::Module& module) { return module.type().starts_with("BatchNorm") || module.type() == "SyncBatchNorm"; }
+bool is_batch_norm(const sdk::Module& module) {
+  return module.type().starts_with("BatchNorm") || module.type() == "SyncBatchNorm";
+}
 
 std::vector<WrapTarget> wrap_targets(const WrapRequest& original, sdk::Context& context) {
   refuse_wrapped(original);
@@ -144,7 +161,8 @@ std::vector<WrapTarget> wrap_targets(const WrapRequest& original, sdk::Context& 
   std::set<const sdk::Module*> targets;
   for (const WrapTarget& target : wrapper.targets) targets.insert(target.module);
   const bool use_orig_params = request.settings.value("use_orig_params", false);
-  for (const std::string& message : frozen_mixes(request.root, targets, request.ignored_parameters, use_orig_params)) {
+  for (const std::string& message :
+       frozen_mixes(request.root, targets, request.ignored_parameters, use_orig_params)) {
     if (!use_orig_params) throw sdk::Error("ValueError", message);
     context.warn("UserWarning", message);
   }

@@ -21,23 +21,25 @@ struct WrapTarget {
 
 struct WrapRequest {
   sdk::Module& root;
-  Json settings;  // the root's unit: LANGUAGE.md §5; `auto_wrap` is in it
+  Json settings;                                 // the root's unit: LANGUAGE.md §5; `auto_wrap` is in it
   std::set<const sdk::Module*> wrapped;          // units that are there already
   std::set<const sdk::Module*> ignored_modules;  // with everything below them
   std::set<const at::TensorImpl*> ignored_parameters;
 };
 
-// Children before parents, the root not among them. Batch norms become targets without mixed precision as soon as the root has
-// any; `context` gets the warnings.
-// Throws sdk::Error ValueError for a module that is wrapped already, and for a target that mixes frozen and trainable parameters
-// where original parameters are not exposed (with them it is a warning).
+// Children before parents, the root not among them. Batch norms become targets without mixed precision as
+// soon as the root has any; `context` gets the warnings. Throws sdk::Error ValueError for a module that is
+// wrapped already, and for a target that mixes frozen and trainable parameters where original parameters are
+// not exposed (with them it is a warning).
 std::vector<WrapTarget> wrap_targets(const WrapRequest& request, sdk::Context& context);
 
 bool is_batch_norm(const sdk::Module& module);
-std::string dotted(const std::string& prefix, const std::string& name);  // "a" and "b" give "a.b", the root's empty name adds nothing
+std::string dotted(const std::string& prefix,
+                   const std::string& name);  // "a" and "b" give "a.b", the root's empty name adds nothing
 
 // The check of `wrap_targets` alone: one message for every target that mixes, in post-order.
 std::vector<std::string> frozen_mixes(sdk::Module& root, const std::set<const sdk::Module*>& targets,
-                                      const std::set<const at::TensorImpl*>& ignored_parameters, bool use_orig_params);
+                                      const std::set<const at::TensorImpl*>& ignored_parameters,
+                                      bool use_orig_params);
 
 }  // namespace fsdp_cts::reference

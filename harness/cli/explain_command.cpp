@@ -23,8 +23,7 @@ void add_explain(CLI::App& app, Shared& shared) {
     std::cout << explain_case(selected.front());
     if (selected.size() == 1) return;
     std::cout << "\nOther cases that match:\n";
-    for (std::size_t i = 1; i < selected.size(); ++i)
-      std::cout << "  " << quoted(selected[i].id) << "\n";
+    for (std::size_t i = 1; i < selected.size(); ++i) std::cout << "  " << quoted(selected[i].id) << "\n";
   });
 }
 

@@ -30,14 +30,15 @@ void add_run(CLI::App& app, Shared& shared) {
                        "recording knows them")
           ->check(CLI::Range(std::int64_t{1}, max_fresh_seed));
   command->add_option("--report", options->report, "Write the report as NDJSON");
-  command->add_option("--junit", options->junit, "Write JUnit XML");
-  command->add_option("--html", options->html, "Write a single-file HTML report");
-  CLI::Option* deviations = command
-                                  ->add_option("--known-deviations,--expectations", options->known_deviations,
-                                               "Known deviations of this implementation, see "
-                                               "docs/known-deviations.md (default for cpp, mutants and pytorch: "
-                                               "conformance/known_deviations)")
-                                  ->check(CLI::ExistingFile);
+  for (const FileFormat& format : file_formats())
+    command->add_option(format.option, options->formats[format.option], format.about);
+  CLI::Option* deviations =
+      command
+          ->add_option("--known-deviations,--expectations", options->known_deviations,
+                       "Known deviations of this implementation, see "
+                       "docs/known-deviations.md (default for cpp, mutants and pytorch: "
+                       "conformance/known_deviations)")
+          ->check(CLI::ExistingFile);
   command
       ->add_flag("--fix", options->fix,
                  "Rewrite the file of known deviations so that it fits: stale entries go, what "

@@ -51,7 +51,7 @@ struct RankShard {
 
 struct Evidence {
   std::map<Place, Value> values;
-  std::map<Place, Json> facts;  // the entry as it came; Place::what is its `what`
+  std::map<Place, Json> facts;    // the entry as it came; Place::what is its `what`
   std::vector<RankShard> shards;  // testee and recordings of one only; empty for the oracle
 };
 

@@ -37,8 +37,8 @@ class GoldenStore {
   void save(const Case& a_case, const Evidence& evidence, const Json& hello);
   // Removes blobs that no index names any more; returns how many.
   int prune();
-  // Given {implementation, environment, backend, device, harness} of this recording; adds the worlds and the number of
-  // cases of the whole store, however few were recorded now, and `command` to those that filled it.
+  // Given {implementation, environment, backend, device, harness} of this recording; adds the worlds and the
+  // number of cases of the whole store, however few were recorded now, and `command` to those that filled it.
   void write_manifest(Json manifest, const std::string& command);
   Json manifest() const;  // an empty object where there is none
   // Who made what is in it: "pytorch 2.11.0+cu130"; several where it is mixed.

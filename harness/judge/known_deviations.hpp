@@ -1,5 +1,5 @@
-// A vendor's list of known deviations (`run --known-deviations`): what is known to go wrong, why, and until when
-// that is acceptable. A list that hides anything else fails the run.
+// A vendor's list of known deviations (`run --known-deviations`): what is known to go wrong, why, and until
+// when that is acceptable. A list that hides anything else fails the run.
 //
 // The form of the file stands in docs/known-deviations.md.
 #pragma once

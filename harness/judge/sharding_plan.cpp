@@ -24,8 +24,8 @@ bool alone(const Json& unit) {
   return group != unit.end() && (group->is_object() || *group == "self");
 }
 
-// LANGUAGE.md §5, `enable_wrap`: outside of a context there is no unit; inside, the unit's own keys go before the
-// context's.
+// LANGUAGE.md §5, `enable_wrap`: outside of a context there is no unit; inside, the unit's own keys go before
+// the context's.
 Json units_made(const Json& asked) {
   Json made = Json::array();
   for (const Json& unit : asked) {

@@ -14,9 +14,9 @@
 
 namespace fsdp_cts {
 
-// Header: {type: "header", format: 1, suite, testee: {name, command, hello}, machine, recordings, selection: {filters,
-// world, quick, level}, cases, order_seed, started}. Footer: {type: "footer", cases, verdicts: {pass: n, …},
-// seconds, exit_code, sha256?}.
+// Header: {type: "header", format: 1, suite, testee: {name, command, hello}, machine, recordings, selection:
+// {filters, world, quick, level}, cases, order_seed, started}. Footer: {type: "footer", cases, verdicts:
+// {pass: n, …}, seconds, exit_code, sha256?}.
 struct Report {
   Json header;
   std::vector<Json> cases;
@@ -25,9 +25,9 @@ struct Report {
 
 // The record of one case: {type: "case", id, scenario, seed, method, world, lane, requires, seed_cases,
 // fingerprint, clauses, why, source, quirks, verdict, code, summary, divergence, counts, max_ulp, max_noise,
-// seconds, repeat, note?}. `fingerprint` names the program that was run: cases that differ only in what a CPU cannot
-// show have the same. `counts.truths` says how many comparisons each truth judged and from how many the
-// recording was left out. `repeat` is the command that runs this case again; `note` what the known
+// seconds, repeat, note?}. `fingerprint` names the program that was run: cases that differ only in what a CPU
+// cannot show have the same. `counts.truths` says how many comparisons each truth judged and from how many
+// the recording was left out. `repeat` is the command that runs this case again; `note` what the known
 // deviations say about it.
 Json case_record(const Case& a_case, const Verdict& verdict, const std::string& repeat,
                  const std::string& note = "");

@@ -21,7 +21,8 @@ class Listener {
   const std::string& address() const { return address_; }
   // A connection that waits, or -1.
   int accept() const;
-  // The process at the other end of an accepted connection, as the kernel knows it; 0 when it is not on this host (TCP).
+  // The process at the other end of an accepted connection, as the kernel knows it; 0 when it is not on this
+  // host (TCP).
   static pid_t peer_process(int connection);
 
  private:

@@ -379,7 +379,8 @@ void RankGroup::on_hello(int& who, RankLink* link, const Json& hello) {
     throw ProtocolViolation("wrong_rank", "rank " + std::to_string(number) + " is here already");
   // Shards that lie in one address space prove nothing about sharding.
   for (std::size_t other = 0; other < ranks_.size(); ++other) {
-    if (rank.speaker != 0 && other != number && ranks_[other].greeted && ranks_[other].speaker == rank.speaker) {
+    if (rank.speaker != 0 && other != number && ranks_[other].greeted &&
+        ranks_[other].speaker == rank.speaker) {
       throw ProtocolViolation("one_process", "process " + std::to_string(rank.speaker) + " speaks for rank " +
                                                  std::to_string(other) + " and for rank " +
                                                  std::to_string(number) +
@@ -668,8 +669,8 @@ void RankGroup::conclude() {
   run.blame = blame_sentence(situations());
   if (assignment_.patience && expiry_code_ == "verb_deadline") {
     run.blame += "; a step had " + seconds(verb_patience()) + " instead of " +
-                 seconds(limits_.deadlines.verb * assignment_.slowness) + ", because " + assignment_.patience->because +
-                 " hung before";
+                 seconds(limits_.deadlines.verb * assignment_.slowness) + ", because " +
+                 assignment_.patience->because + " hung before";
   }
   for (const Rank& rank : ranks_) run.ranks.push_back(rank.report);
   run.observations = std::move(observations_);

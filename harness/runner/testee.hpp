@@ -46,7 +46,8 @@ struct Deadlines {
   Duration stacks{1.0};     // collecting stacks after a deadline
   Duration terminate{0.3};  // from SIGTERM to SIGKILL
   Duration leftovers{2};    // from the end of the ranks, or SIGKILL, how long what still lives is waited for
-  Duration bye{30};         // from bye to the last exit; a Python that imported torch takes seconds on a loaded machine
+  Duration bye{
+      30};  // from bye to the last exit; a Python that imported torch takes seconds on a loaded machine
 };
 
 struct Limits {

@@ -63,7 +63,9 @@ MustRun named_level(const Suite& suite, const std::string& name) {
     known.push_back(file.path().stem().string());
   std::sort(known.begin(), known.end());
   if (std::find(known.begin(), known.end(), name) == known.end())
-    throw UsageError(fmt::format("there is no level '{}'; levels are {} (a file of your own needs a slash in its path)", name, fmt::join(known, ", ")));
+    throw UsageError(
+        fmt::format("there is no level '{}'; levels are {} (a file of your own needs a slash in its path)",
+                    name, fmt::join(known, ", ")));
   return MustRun(folder / (name + ".txt"));
 }
 

@@ -30,8 +30,8 @@ class MustRun {
   std::vector<Entry> entries_;
 };
 
-// conformance/levels/NAME.txt, or a file of the same form when `name` is a path (it has a slash). Throws UsageError naming the levels
-// there are, or the file that cannot be read.
+// conformance/levels/NAME.txt, or a file of the same form when `name` is a path (it has a slash). Throws
+// UsageError naming the levels there are, or the file that cannot be read.
 MustRun named_level(const Suite& suite, const std::string& name);
 
 }  // namespace fsdp_cts

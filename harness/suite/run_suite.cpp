@@ -14,8 +14,6 @@
 
 #include "harness/judge/known_deviations.hpp"
 #include "harness/report/console.hpp"
-#include "harness/report/html.hpp"
-#include "harness/report/junit.hpp"
 #include "harness/report/ndjson.hpp"
 #include "harness/scenario/catalogue/explain.hpp"
 #include "harness/scenario/catalogue/load.hpp"
@@ -120,7 +118,8 @@ class SuiteRun {
         suite_(suite),
         machine_(this_machine()),
         deviations_file_(known_deviations_for(options, suite)) {
-    if (options.fresh_data) std::erase_if(selected_, [](const Case& each) { return each.lane != Lane::exact; });
+    if (options.fresh_data)
+      std::erase_if(selected_, [](const Case& each) { return each.lane != Lane::exact; });
     if (!options.must_run.empty()) must_run_ = MustRun(options.must_run);
     if (!options.level.empty() && !options.fresh_data) must_run_ = named_level(suite, options.level);
     if (!deviations_file_.empty()) {
@@ -136,7 +135,8 @@ class SuiteRun {
 
   int run() {
     if (selected_.empty()) {
-      std::cout << fmt::format("level {} has no case in the exact lane, so fresh data show nothing of it\n", options_.level);
+      std::cout << fmt::format("level {} has no case in the exact lane, so fresh data show nothing of it\n",
+                               options_.level);
       return 77;
     }
     std::vector<Case*> runnable;
@@ -369,13 +369,12 @@ class SuiteRun {
     for (auto& reporter : reporters_) reporter->finish(footer);
     for (const std::string& fault : faults) std::cout << "not in order: " << fault << "\n";
     const Report report{header_, records_, footer};
-    if (!options_.junit.empty()) write_junit(report, options_.junit);
-    if (!options_.html.empty()) write_html(report, explanations(), options_.html);
+    if (any_format(options_.formats)) write_formats(options_.formats, report, explanations());
     return code;
   }
 
-  std::map<std::string, std::string> explanations() const {
-    std::map<std::string, std::string> texts;
+  Explanations explanations() const {
+    Explanations texts;
     for (const Case& each : selected_) texts[each.id] = explain_case(each);
     return texts;
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/report/file_formats.hpp"
 #include "harness/suite/testees.hpp"
 
 namespace fsdp_cts {
@@ -17,7 +18,8 @@ struct RunOptions {
   int jobs = 0;                            // 0: as many groups as the cores carry
   std::optional<unsigned> seed;            // shuffles the order of cases
   std::optional<std::int64_t> fresh_data;  // exact lane only, on data drawn from this seed
-  std::string report, junit, html;
+  std::string report;
+  FormatFiles formats;
   std::string known_deviations;  // file; "": those of the suite for its own testees, if there are any
   bool fix = false;
   std::string level;     // a selection with a name, and what must have been judged of it

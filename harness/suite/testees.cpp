@@ -40,7 +40,8 @@ std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& sui
     return {program(suite, on_cpu ? "fsdp_testee" : "fsdp_testee_cuda", "the C++ implementation's testee")};
   }
   if (spec.starts_with("mutant:"))
-    return {program(suite, "fsdp_testee_mutants", "the C++ implementation with faults"), "--mutant", spec.substr(7)};
+    return {program(suite, "fsdp_testee_mutants", "the C++ implementation with faults"), "--mutant",
+            spec.substr(7)};
   if (spec == "pytorch") {
     const fs::path testee = suite.root / "golden" / "pytorch_testee";
     if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");

@@ -5,9 +5,13 @@
 namespace fsdp_cts::reference {
 namespace {
 
-Json policy(const Json& mixed_precision) { return {{"mixed_precision", mixed_precision}}; }
+Json policy(const Json& mixed_precision) {
+  return {{"mixed_precision", mixed_precision}};
+}
 
-float gradient(const Simulated& run, int rank = 0) { return run.tensor("gradients", "weight", rank).item<float>(); }
+float gradient(const Simulated& run, int rank = 0) {
+  return run.tensor("gradients", "weight", rank).item<float>();
+}
 
 TEST(FullyShard, GradientsAreTheMeanOverRanks) {
   CaseInMemory c(4);
@@ -28,7 +32,7 @@ TEST(FullyShard, ReducesInTheReduceDtypeAndKeepsTheMastersDtype) {
   const Simulated run(c);
   EXPECT_EQ(gradient(run), 256);
   EXPECT_EQ(run.tensor("gradients", "weight").scalar_type(), at::kFloat);
-  EXPECT_EQ(run.tensor("loss").item<float>(), 257);  // fp32 compute
+  EXPECT_EQ(run.tensor("loss").item<float>(), 257);           // fp32 compute
   EXPECT_EQ(gradient(Simulated(c, "rank", "float64")), 257);  // widened, nothing is lost
 }
 
@@ -61,14 +65,15 @@ TEST(FullyShard, RingAndRankOrderDifferOnThreeRanks) {
   one_weight(c, {1, 0x1p-24f, 0x1p-24f}, Json::object(), "fully_shard");
   c.steps(one_backward());
   EXPECT_EQ(gradient(Simulated(c, "rank")), 1.f / 3);
-  EXPECT_EQ(gradient(Simulated(c, "ring")), (1 + 0x1p-23f) / 3);  // one element: chunk 0 adds the last two ranks first
+  EXPECT_EQ(gradient(Simulated(c, "ring")),
+            (1 + 0x1p-23f) / 3);  // one element: chunk 0 adds the last two ranks first
 }
 
 std::vector<Json> two_micro_batches() {
   std::vector<Json> steps{step("build"), step("shard")};
   for (const bool last : {false, true}) {
-    for (const Json& s : {step("set_requires_gradient_sync", {{"value", last}}), forward(last ? "y" : "x"), step("loss", {{"kind", "sum"}}),
-                          step("backward"), observe({"gradients"})}) {
+    for (const Json& s : {step("set_requires_gradient_sync", {{"value", last}}), forward(last ? "y" : "x"),
+                          step("loss", {{"kind", "sum"}}), step("backward"), observe({"gradients"})}) {
       steps.push_back(s);
     }
   }
@@ -78,7 +83,10 @@ std::vector<Json> two_micro_batches() {
 TEST(FullyShard, UnreducedGradientsAreHiddenAndWaitInTheReduceDtype) {
   for (const bool fp32_reduce : {true, false}) {
     CaseInMemory c(2);
-    one_weight(c, {}, policy({{"param_dtype", "bfloat16"}, {"reduce_dtype", fp32_reduce ? Json("float32") : Json()}}), "fully_shard");
+    one_weight(
+        c, {},
+        policy({{"param_dtype", "bfloat16"}, {"reduce_dtype", fp32_reduce ? Json("float32") : Json()}}),
+        "fully_shard");
     c.input("x", at::full({1, 1}, 256.f)).input("y", at::full({1, 1}, 1.f)).steps(two_micro_batches());
     const Simulated run(c);
     EXPECT_TRUE(run.answers[0].entries[0]["items"][0]["none"]);
@@ -87,13 +95,19 @@ TEST(FullyShard, UnreducedGradientsAreHiddenAndWaitInTheReduceDtype) {
 }
 
 TEST(FullyShard, EveryUnitCastsItsInputsAndOutputs) {
-  const Json recorder = {{"type", "Graph"}, {"class", "R"}, {"inputs", {"x"}}, {"output", "y"},
+  const Json recorder = {{"type", "Graph"},
+                         {"class", "R"},
+                         {"inputs", {"x"}},
+                         {"output", "y"},
                          {"children", Json::array({Json::array({"l", sdk::linear(1, 1, false)})})},
-                         {"forward", Json::array({{{"record", "x"}, {"as", "in"}}, {{"call", "l"}, {"args", {"x"}}, {"to", "y"}}, {{"record", "y"}, {"as", "out"}}})}};
+                         {"forward", Json::array({{{"record", "x"}, {"as", "in"}},
+                                                  {{"call", "l"}, {"args", {"x"}}, {"to", "y"}},
+                                                  {{"record", "y"}, {"as", "out"}}})}};
   CaseInMemory c(2);
   c.model(recorder).parameter("l.weight", at::ones({1, 1})).input("x", at::ones({1, 1}));
   const Json half = {{"param_dtype", "float16"}, {"output_dtype", "float32"}};
-  c.plan({{"api", "fully_shard"}, {"units", Json::array({{{"modules", {"l"}}, {"mixed_precision", half}}, {{"modules", {""}}}})}});
+  c.plan({{"api", "fully_shard"},
+          {"units", Json::array({{{"modules", {"l"}}, {"mixed_precision", half}}, {{"modules", {""}}}})}});
   c.steps({step("build"), step("shard"), forward(), observe({"recorded", "output", "parameters"})});
   const Simulated run(c);
   EXPECT_EQ(run.entry("recorded")["values"], Json({{"in", "float32"}, {"out", "float32"}}));
@@ -103,15 +117,18 @@ TEST(FullyShard, EveryUnitCastsItsInputsAndOutputs) {
 TEST(FullyShard, ReplicasAverageAmongEachOther) {
   CaseInMemory c(4);
   one_weight(c, {1, 2, 3, 6}, Json::object(), "fully_shard");
-  c.plan({{"api", "fully_shard"}, {"mesh", {2, 2}}, {"units", Json::array({{{"modules", {""}}}})}}).steps(one_backward());
+  c.plan({{"api", "fully_shard"}, {"mesh", {2, 2}}, {"units", Json::array({{{"modules", {""}}}})}})
+      .steps(one_backward());
   EXPECT_EQ(gradient(Simulated(c)), 3);
 }
 
 TEST(FullyShard, PaddedRowsComeBackInPlace) {
-  // Five rows over four ranks: 2, 2, 1 and none. The gradient of row i is the sum of its inputs, the same for every row here.
+  // Five rows over four ranks: 2, 2, 1 and none. The gradient of row i is the sum of its inputs, the same for
+  // every row here.
   CaseInMemory c(4);
   c.model(sdk::linear(2, 5)).parameter("weight", sdk::dyadic({5, 2})).parameter("bias", sdk::dyadic({5}));
-  for (int r = 0; r < 4; ++r) c.input("x@" + std::to_string(r), at::tensor({1.f * static_cast<float>(r), 4.f}).view({1, 2}));
+  for (int r = 0; r < 4; ++r)
+    c.input("x@" + std::to_string(r), at::tensor({1.f * static_cast<float>(r), 4.f}).view({1, 2}));
   c.plan({{"api", "fully_shard"}, {"units", Json::array({{{"modules", {""}}}})}}).steps(one_backward());
   for (const char* order : {"rank", "ring"}) {
     const Simulated run(c, order);

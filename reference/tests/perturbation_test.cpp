@@ -9,11 +9,17 @@ namespace {
 
 constexpr double unit = 0x1p-23;  // of fp32
 
-at::Tensor numbers(std::int64_t count) { return at::arange(1, count + 1, at::kFloat).div(7).sub(3); }
+at::Tensor numbers(std::int64_t count) {
+  return at::arange(1, count + 1, at::kFloat).div(7).sub(3);
+}
 
-bool same(const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); }
+bool same(const at::Tensor& a, const at::Tensor& b) {
+  return at::equal(a, b);
+}
 
-double largest(const at::Tensor& a, const at::Tensor& b) { return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>(); }
+double largest(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
 
 TEST(Perturbation, MovesEveryComputedElementByOneUnitInTheLastPlace) {
   const at::Tensor x = numbers(64), y = numbers(64).flip(0);
@@ -48,7 +54,8 @@ TEST(Perturbation, IsTheSameEachTimeAndAnotherForAnotherPattern) {
 
 TEST(Perturbation, LeavesWhatIsNotComputed) {
   const at::Tensor x = numbers(64).reshape({8, 8});
-  const at::Tensor low = x.to(at::kBFloat16), widened = low.to(at::kFloat), whole = at::arange(64).reshape({8, 8});
+  const at::Tensor low = x.to(at::kBFloat16), widened = low.to(at::kFloat),
+                   whole = at::arange(64).reshape({8, 8});
   const Perturbation perturbation(1);
   EXPECT_TRUE(same(x.t().contiguous().t(), x));
   EXPECT_TRUE(same(at::cat({x, x}).narrow(0, 8, 8), x));
@@ -93,12 +100,15 @@ TEST(Perturbation, ReachesStridedResultsWithoutTouchingTheirNeighbours) {
 TEST(Perturbation, TrainingStaysNearAndAutogradDoesNotMind) {
   CaseInMemory c(2);
   c.model(sdk::linear(4, 3)).parameter("weight", numbers(12).reshape({3, 4})).parameter("bias", numbers(3));
-  for (int rank = 0; rank < 2; ++rank) c.input("x@" + std::to_string(rank), numbers(8).reshape({2, 4}).add(rank));
+  for (int rank = 0; rank < 2; ++rank)
+    c.input("x@" + std::to_string(rank), numbers(8).reshape({2, 4}).add(rank));
   c.plan({{"api", "fully_shard"}, {"units", Json::array({{{"modules", {""}}}})}});
   c.steps({step("build"), step("shard"), step("optimizer", {{"kind", "Adam"}, {"lr", 0.01}})});
-  for (int i = 0; i < 2; ++i) c.steps({forward(), step("loss", {{"kind", "sum"}}), step("backward"), step("step"), step("zero_grad")});
+  for (int i = 0; i < 2; ++i)
+    c.steps({forward(), step("loss", {{"kind", "sum"}}), step("backward"), step("step"), step("zero_grad")});
   c.steps({observe({"parameters"})});
-  const Simulated native(c), perturbed(c, "rank", "perturbed:1"), again(c, "rank", "perturbed:1"), other(c, "rank", "perturbed:2");
+  const Simulated native(c), perturbed(c, "rank", "perturbed:1"), again(c, "rank", "perturbed:1"),
+      other(c, "rank", "perturbed:2");
   EXPECT_TRUE(perturbed.entry("parameters")["rank"].is_null());  // every rank's copy took the same steps
   for (const char* name : {"weight", "bias"}) {
     const at::Tensor plain = native.tensor("parameters", name), moved = perturbed.tensor("parameters", name);

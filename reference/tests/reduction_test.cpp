@@ -8,7 +8,8 @@
 namespace fsdp_cts::reference {
 namespace {
 
-// 1, and two halves of its last bit: adding the halves first keeps them, adding them one by one loses both (ties go to even).
+// 1, and two halves of its last bit: adding the halves first keeps them, adding them one by one loses both
+// (ties go to even).
 constexpr float kHalfUlp = 0x1p-24f;
 
 TEST(Reduction, RankOrderAddsFromTheFirstRankOn) {
@@ -17,7 +18,8 @@ TEST(Reduction, RankOrderAddsFromTheFirstRankOn) {
 }
 
 TEST(Reduction, RingOrderDependsOnTheChunk) {
-  // 6 elements, 3 ranks: chunks of 2. Chunk c adds x[c] + (x[c+1] + x[c+2]): only chunk 0 adds the halves first.
+  // 6 elements, 3 ranks: chunks of 2. Chunk c adds x[c] + (x[c+1] + x[c+2]): only chunk 0 adds the halves
+  // first.
   const std::vector<at::Tensor> buffers{at::ones({6}), at::full({6}, kHalfUlp), at::full({6}, kHalfUlp)};
   const float kept = 1 + 2 * kHalfUlp;
   EXPECT_TRUE(at::equal(sum_over_ranks(buffers, Order::ring), at::tensor({kept, kept, 1.f, 1.f, 1.f, 1.f})));
@@ -25,8 +27,8 @@ TEST(Reduction, RingOrderDependsOnTheChunk) {
 
 TEST(Reduction, RingChunksOfGloosSegments) {
   EXPECT_EQ(ring_chunk_numel(6, 4, 3), 2);
-  EXPECT_EQ(ring_chunk_numel(7, 4, 3), 4);            // 28 bytes in 6 segments of 8 bytes, two segments a chunk
-  EXPECT_EQ(ring_chunk_numel(1, 4, 4), 2);            // the others are empty
+  EXPECT_EQ(ring_chunk_numel(7, 4, 3), 4);  // 28 bytes in 6 segments of 8 bytes, two segments a chunk
+  EXPECT_EQ(ring_chunk_numel(1, 4, 4), 2);  // the others are empty
   EXPECT_EQ(ring_chunk_numel(std::int64_t{1} << 23, 4, 4), std::int64_t{1} << 21);  // 32 segments of 1 MiB
 }
 
@@ -36,7 +38,8 @@ TEST(Reduction, EveryAdditionRoundsInTheBuffersDtype) {
 }
 
 TEST(Reduction, PredivideFactors) {
-  for (const auto& [divisor, factor] : std::vector<std::pair<double, double>>{{1, 1}, {2, 2}, {3, 2}, {4, 2}, {6, 4}, {8, 4}, {16, 4}, {32, 8}}) {
+  for (const auto& [divisor, factor] : std::vector<std::pair<double, double>>{
+           {1, 1}, {2, 2}, {3, 2}, {4, 2}, {6, 4}, {8, 4}, {16, 4}, {32, 8}}) {
     EXPECT_EQ(predivide_factor(divisor), factor) << divisor;
   }
 }

@@ -13,8 +13,8 @@ using sdk::CaseInMemory;
 using Json = nlohmann::ordered_json;
 
 struct Simulated {
-  explicit Simulated(const CaseInMemory& c, const std::string& order = "rank", const std::string& precision = "native",
-                     const std::string& edition = "2.11") {
+  explicit Simulated(const CaseInMemory& c, const std::string& order = "rank",
+                     const std::string& precision = "native", const std::string& edition = "2.11") {
     sdk::Case a_case = c.parsed();
     a_case.oracle = {{"reduction_order", order}, {"precision", precision}, {"edition", edition}};
     Simulation simulation(a_case);
@@ -41,7 +41,8 @@ struct Simulated {
         if (name.empty()) return sdk::from_host(o->tensors.at(e["tensor"]));
         for (const Json& item : e["items"]) {
           if (item["name"] != name) continue;
-          return item["none"] == true ? at::Tensor() : sdk::from_host(o->tensors.at(item["pieces"][0]["tensor"]));
+          return item["none"] == true ? at::Tensor()
+                                      : sdk::from_host(o->tensors.at(item["pieces"][0]["tensor"]));
         }
       }
     }
@@ -56,18 +57,26 @@ inline Json step(const std::string& verb, const Json& arguments = Json::object()
   result.update(arguments);
   return result;
 }
-inline Json forward(const std::string& input = "x") { return step("forward", {{"input", Json::array({input})}}); }
-inline Json observe(const std::vector<std::string>& what) { return step("observe", {{"what", what}}); }
+inline Json forward(const std::string& input = "x") {
+  return step("forward", {{"input", Json::array({input})}});
+}
+inline Json observe(const std::vector<std::string>& what) {
+  return step("observe", {{"what", what}});
+}
 
 // build, shard, and one backward of the sum, with gradients observed.
 inline std::vector<Json> one_backward() {
-  return {step("build"), step("shard"), forward(), step("loss", {{"kind", "sum"}}), step("backward"), observe({"loss", "gradients"})};
+  return {step("build"),    step("shard"),
+          forward(),        step("loss", {{"kind", "sum"}}),
+          step("backward"), observe({"loss", "gradients"})};
 }
 
 // One weight w = 1 per rank; with the input x[r] on rank r its gradient there is x[r].
-inline void one_weight(CaseInMemory& c, const std::vector<float>& inputs, const Json& unit, const std::string& api) {
+inline void one_weight(CaseInMemory& c, const std::vector<float>& inputs, const Json& unit,
+                       const std::string& api) {
   c.model(sdk::linear(1, 1, false)).parameter("weight", at::ones({1, 1}));
-  for (std::size_t r = 0; r < inputs.size(); ++r) c.input("x@" + std::to_string(r), at::full({1, 1}, inputs[r]));
+  for (std::size_t r = 0; r < inputs.size(); ++r)
+    c.input("x@" + std::to_string(r), at::full({1, 1}, inputs[r]));
   Json with_root = {{"modules", {""}}};
   with_root.update(unit);
   c.plan({{"api", api}, {"units", Json::array({with_root})}});

@@ -357,18 +357,18 @@ TEST_F(RunTest, KnownDeviationsAreExcusedAndStaleOnesAreNot) {
                             cts.fault("wrong_value", "--when first=true")))
                 .exit_code,
             0);
-  const Ran stale =
-      cts(fmt::format("run T/TestCommandLine/test_parameters {} --known-deviations known.yaml", cts.fault("")));
+  const Ran stale = cts(
+      fmt::format("run T/TestCommandLine/test_parameters {} --known-deviations known.yaml", cts.fault("")));
   EXPECT_EQ(stale.exit_code, 1);
   EXPECT_THAT(stale.output, HasSubstr("XPASS"));
   EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --known-deviations known.yaml --fix",
                             cts.fault("")))
                 .exit_code,
             1);
-  EXPECT_EQ(
-      cts(fmt::format("run T/TestCommandLine/test_parameters {} --known-deviations known.yaml", cts.fault("")))
-          .exit_code,
-      0);
+  EXPECT_EQ(cts(fmt::format("run T/TestCommandLine/test_parameters {} --known-deviations known.yaml",
+                            cts.fault("")))
+                .exit_code,
+            0);
 }
 
 TEST_F(RunTest, TheOrderOfCasesDoesNotChangeVerdicts) {

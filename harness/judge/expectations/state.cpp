@@ -151,7 +151,8 @@ void check_registered_parameters(const Json& arguments, const Selection& selecti
   }
 }
 
-// From the first clock with the one label to the last with the other, on every rank that the expectation names.
+// From the first clock with the one label to the last with the other, on every rank that the expectation
+// names.
 void check_elapsed(const Json& arguments, const Selection& selection, const JudgeContext& context,
                    Outcome& outcome) {
   const std::string from = arguments.at("labels").at(0), to = arguments.at("labels").at(1);

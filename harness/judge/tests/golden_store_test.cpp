@@ -158,8 +158,9 @@ TEST_F(GoldenStoreTest, TheManifestCountsTheWholeStore) {
   store.save(larger, made_.golden.evidence, hello_);
   store.write_manifest({{"backend", "other"}}, "all");
   store.write_manifest({{"backend", "gloo"}}, "some more");
-  EXPECT_EQ(store.manifest(),
-            (Json{{"backend", "gloo"}, {"commands", {"all", "some more"}}, {"worlds", {2, 4}}, {"cases", 2}}));
+  EXPECT_EQ(
+      store.manifest(),
+      (Json{{"backend", "gloo"}, {"commands", {"all", "some more"}}, {"worlds", {2, 4}}, {"cases", 2}}));
 }
 
 TEST(Recording, WhatAllRanksAgreeOnIsKeptOnce) {

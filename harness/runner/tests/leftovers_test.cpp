@@ -49,7 +49,8 @@ class Leftovers : public SessionTest {
     return status;
   }
 
-  // A dying process is no longer seen as a rank before the kernel tells of its end: then it is a zombie, or reaped.
+  // A dying process is no longer seen as a rank before the kernel tells of its end: then it is a zombie, or
+  // reaped.
   static bool some_child_is_dying() {
     for (const auto& each : std::filesystem::directory_iterator("/proc")) {
       std::ifstream stat(each.path() / "stat");
@@ -236,7 +237,8 @@ TEST_F(Leftovers, ARankThatDiesBetweenTwoCasesIsReportedAndReplaced) {
   Session session(options());
   session.run({{&testee, &first, {}}}, good, note);
   // Nobody looks meanwhile.
-  ASSERT_TRUE(within(std::chrono::seconds(30), [&] { return ranks_alive().empty() && !some_child_is_dying(); }));
+  ASSERT_TRUE(
+      within(std::chrono::seconds(30), [&] { return ranks_alive().empty() && !some_child_is_dying(); }));
   session.run({{&testee, &second, {}}}, good, note);
   session.close(note);
   ASSERT_THAT(ended_badly, SizeIs(1));

@@ -23,8 +23,8 @@ struct Outcome {
 
 // Every test of this kind also asserts that nothing is left behind: no file, process, child or descriptor.
 // Of a CaseRun: every rank did what it was asked.
-inline const auto all_done = ::testing::Field(
-    &CaseRun::ranks, ::testing::Each(::testing::Field(&RankReport::end, RankEnd::done)));
+inline const auto all_done =
+    ::testing::Field(&CaseRun::ranks, ::testing::Each(::testing::Field(&RankReport::end, RankEnd::done)));
 
 class SessionTest : public ::testing::Test {
  protected:

@@ -170,7 +170,8 @@ void check_suite(const std::filesystem::path& conformance) {
   }
   for (const auto& [id, clause] : clauses)
     if (!clause.law && !carried.count(id))
-      mistakes.add(clause.place, "clause " + id + " is carried by no expectation of any scenario, so nobody is held to it");
+      mistakes.add(clause.place,
+                   "clause " + id + " is carried by no expectation of any scenario, so nobody is held to it");
   mistakes.throw_if_any();
 }
 

@@ -73,8 +73,8 @@ struct LoadedFile {
   Mistakes mistakes;
 };
 
-void load_tree(DataTree tree, const std::filesystem::path& file, const ModelFiles& models, const Wanted& wanted,
-               LoadedFile& loaded) {
+void load_tree(DataTree tree, const std::filesystem::path& file, const ModelFiles& models,
+               const Wanted& wanted, LoadedFile& loaded) {
   if (!tree.is_map()) {
     // Of a file that is no YAML at all the reader has reported that already.
     if (loaded.mistakes.noted() == 0) loaded.mistakes.add(tree.place, "a scenario file must be a map");
@@ -103,7 +103,8 @@ std::vector<LoadedFile> load_files(const std::vector<std::filesystem::path>& fil
   std::vector<LoadedFile> loaded(files.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
-    for (std::size_t i = next++; i < files.size(); i = next++) loaded[i] = load_file(files[i], models, wanted);
+    for (std::size_t i = next++; i < files.size(); i = next++)
+      loaded[i] = load_file(files[i], models, wanted);
   };
   const std::size_t workers =
       std::min<std::size_t>({files.size(), std::max(1u, std::thread::hardware_concurrency()), 8});
@@ -152,8 +153,7 @@ std::vector<Case> load_cases(const std::filesystem::path& conformance) {
 FilterResult load_selected_cases(const std::filesystem::path& conformance,
                                  const std::vector<std::string>& terms) {
   const Filter filter(terms);
-  return select_cases(
-      load(conformance, [&](const Case& each) { return filter.accepts(each); }), terms);
+  return select_cases(load(conformance, [&](const Case& each) { return filter.accepts(each); }), terms);
 }
 
 }  // namespace fsdp_cts

@@ -22,7 +22,8 @@ std::map<std::string, Clause> load_clauses(const std::filesystem::path& conforma
     }
     if (cells.size() < 3 || !id_form.matches(cells[0])) continue;
     const bool law = cells.size() > 3 && cells[3].ends_with("law");
-    const auto [other, fresh] = clauses.try_emplace(cells[0], Clause{cells[1], cells[2], law, {file, number}});
+    const auto [other, fresh] =
+        clauses.try_emplace(cells[0], Clause{cells[1], cells[2], law, {file, number}});
     if (!fresh)
       mistakes.add({file, number}, "clause " + cells[0] + " stands in line " +
                                        std::to_string(other->second.place.line) +

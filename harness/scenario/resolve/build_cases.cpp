@@ -70,7 +70,8 @@ void keep_carried(Case& a_case) {
   std::erase_if(a_case.clauses, [&](const std::string& id) { return !carried.count(id); });
 }
 
-// Left to itself a scenario stands for upstream's cases where every additional axis has its first value, and a twin for none.
+// Left to itself a scenario stands for upstream's cases where every additional axis has its first value, and
+// a twin for none.
 bool stands_for_upstream(const Scenario& scenario, const Binding& binding, Mistakes& mistakes) {
   const DataTree* of_seed = scenario.tree.find("of_seed");
   const bool marked = of_seed ? holds(of_seed, binding.scope, mistakes) : scenario.id == scenario.method;

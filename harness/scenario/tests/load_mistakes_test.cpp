@@ -47,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"QuickLeftOut", 7, "worlds: [2]\nwhere: flag\nquick: [{flag: false}]",
                 AT(9) "this quick entry binds a combination that 'where' leaves out"},
         Mistake{"OfSeedInAScenario", 7, "worlds: [2]\nof_seed: true",
-                AT(8) "the scenario itself is upstream's: 'of_seed' is an expression here, true for the cases that are"},
+                AT(8) "the scenario itself is upstream's: 'of_seed' is an expression here, true for the "
+                      "cases that are"},
         Mistake{"Requirement", 7, "worlds: [2]\nrequires: [gpus]",
                 AT(8) "unknown value for requires[0] 'gpus', did you mean 'gpu'?"},
         Mistake{"Skip", 7, "worlds: [2]\nskip: [{when: flag}]", AT(8) "skip[0] lacks the key 'reason'"},

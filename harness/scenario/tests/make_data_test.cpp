@@ -1,4 +1,6 @@
 // Expected values were computed by another program from conformance/data-formulas.md.
+#include "harness/scenario/data/make_data.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,7 +8,6 @@
 
 #include "harness/scenario/data/formula.hpp"
 #include "harness/scenario/data/fresh_data.hpp"
-#include "harness/scenario/data/make_data.hpp"
 #include "harness/scenario/tests/conformance_folder.hpp"
 
 namespace fsdp_cts {

@@ -116,7 +116,8 @@ TEST(Twins, MayStandForTheUpstreamCasesThatTheFileLeavesOut) {
 
 TEST(OfSeed, NamesTheCasesThatAreUpstreams) {
   const auto cases = cases_of(
-      with_line(7, "worlds: [2]\nadditional_axes: {device: [cpu, gpu]}\nof_seed: \"flag == (device == 'gpu')\"") +
+      with_line(
+          7, "worlds: [2]\nadditional_axes: {device: [cpu, gpu]}\nof_seed: \"flag == (device == 'gpu')\"") +
       "twins:\n  other:\n    why: Different.\n");
   std::vector<std::string> counted;
   for (const Case& a_case : cases)

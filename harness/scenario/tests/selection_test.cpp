@@ -144,6 +144,9 @@ TEST(Coverage, SurplusStrangersAndUnmarkedEarlyReturnsAreFaults) {
   EXPECT_THAT(measure_coverage(cases, two_methods, Machine{}).faults,
               ElementsAre(HasSubstr("3 combinations present, upstream has 2"),
                           HasSubstr("UOP/B/three: a scenario of this method exists")));
+  cases = {made("UOP/B/three", "", 2)};
+  cases[0].seed_cases = 0;  // of_seed: "false"
+  EXPECT_THAT(measure_coverage(cases, two_methods, Machine{}).faults, IsEmpty());
   const std::vector<SeedMethod> early = {{"UOP/B/two", "UOP", 1, 1, 1}};
   EXPECT_THAT(measure_coverage({made("UOP/B/two", "", 2)}, early, Machine{}).faults,
               ElementsAre(HasSubstr("0 early returns marked by skip, upstream has 1")));
@@ -172,9 +175,8 @@ TEST(Explain, TellsWhyWhatAndHow) {
   const std::string text = explain_case(a_case);
   for (const char* part :
        {"F2MP/Class/test_method[flag=true,world=2]\n", "Why         A reason.",
-        "seed 000, lines 1-2 (upstream.py)",
-        "'model': Sequential with 2 parameters of 20 elements", "all values: seed ", "'x': shape ",
-        "'model' by fully_shard", "modules 0: reshard_after_forward true",
+        "seed 000, lines 1-2 (upstream.py)", "'model': Sequential with 2 parameters of 20 elements",
+        "all values: seed ", "'x': shape ", "'model' by fully_shard", "modules 0: reshard_after_forward true",
         "  - make 'model' with its initial values\n", "  3 times:\n",
         "    - run 'model' on x, giving 'output': grad false, then true, then false; on ranks 0 only\n",
         "loss equal to the reference, golden, tolerance upstream",

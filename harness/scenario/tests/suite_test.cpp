@@ -220,7 +220,8 @@ TEST_F(Suite, ProgramsAreCountedBesideCases) {
 }
 
 TEST_F(Suite, NoScenarioRestsOnWhatTesteesSayAlone) {
-  EXPECT_THAT(measure_coverage(cases(), load_seeds(conformance), Machine{}).self_reported, testing::IsEmpty());
+  EXPECT_THAT(measure_coverage(cases(), load_seeds(conformance), Machine{}).self_reported,
+              testing::IsEmpty());
   std::vector<Case> shorn = cases();
   for (Case& each : shorn) {
     if (each.scenario != "WRAP/TestAutoWrap/test_module_wrap_policy") continue;

@@ -16,8 +16,8 @@ struct Case {
   std::string id;
   int world = 1;
   std::set<std::string> requirements;  // of the machine: "gpu", "nccl", "compiler"
-  std::filesystem::path scratch;  // exists; this rank's tensor files go here
-  std::filesystem::path data;     // safetensors
+  std::filesystem::path scratch;       // exists; this rank's tensor files go here
+  std::filesystem::path data;          // safetensors
   Json switches, models, plans, program;
   Json oracle;  // {reduction_order, precision}; null for a testee
 };

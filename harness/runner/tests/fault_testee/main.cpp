@@ -197,7 +197,8 @@ int main(int argc, char** argv) {
   channel.send(hello(fault, options, place.rank));
   std::optional<Channel> of_another;
   if (options.fault == "one_process" && place.rank == 0) {
-    const auto path = std::filesystem::path(socket).replace_filename(std::to_string(options.faulty_rank) + ".sock");
+    const auto path =
+        std::filesystem::path(socket).replace_filename(std::to_string(options.faulty_rank) + ".sock");
     while (!of_another) {
       try {
         of_another = Channel::connect(path);

@@ -8,9 +8,9 @@
 //   fsdp::fully_shard(model, {.mesh = mesh});       // children first: the root gets the rest
 //   torch::optim::SGD optimizer(model->parameters(), 0.1);   // optimizers see shards
 //
-// Threads: a model is used by one thread at a time, which may be another one each time; autograd may run its backward
-// on threads of its own. Different models may be used by different threads at once. Every rank of a mesh makes the same
-// calls in the same order: forward and backward gather and reduce, and so are collective.
+// Threads: a model is used by one thread at a time, which may be another one each time; autograd may run its
+// backward on threads of its own. Different models may be used by different threads at once. Every rank of a
+// mesh makes the same calls in the same order: forward and backward gather and reduce, and so are collective.
 //
 // Rules follow torch.distributed.fsdp.fully_shard of PyTorch 2.11, error texts included.
 #include <ATen/core/Tensor.h>

@@ -13,8 +13,8 @@
 //
 // Threads: as in fsdp/fully_shard.hpp.
 //
-// Error texts are PyTorch's. A constructor that throws leaves the model unsharded; what was on the meta device may have
-// got memory, and values of rank 0 may have come, by then.
+// Error texts are PyTorch's. A constructor that throws leaves the model unsharded; what was on the meta
+// device may have got memory, and values of rank 0 may have come, by then.
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
