@@ -1,4 +1,4 @@
-// Settings of one FSDP1 unit, with the defaults of its front door.
+// Settings of one FSDP1 unit, with the defaults of its constructor.
 #pragma once
 
 #include <ATen/core/Tensor.h>

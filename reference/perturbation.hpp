@@ -1,6 +1,6 @@
 // Other roundings on purpose: while one of these lives, the result of every ATen operator on this thread that
 // rounds is moved by one unit in the last place of its dtype, up or down by a fixed pattern. What comes out
-// tells how far a case's numbers may move on a processor whose kernels round elsewhere.
+// shows how far a case's numbers may move on a processor whose kernels round elsewhere.
 //
 // Left as it is: zeros and what is not finite, results that are copied, selected or compared and not computed
 // (views, copies without a narrower dtype, relu, max, …), and integers. In a dtype of less than 24 bits

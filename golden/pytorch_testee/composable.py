@@ -1,6 +1,6 @@
-"""Composable FSDP1. PyTorch took its front door, `torch.distributed._composable.fully_shard`, out after 2.5, but everything the door led
-to is still there: this puts a door back, so that all three APIs are recorded with one PyTorch. Recordings say so in their index entry
-(`composable`, from the testee's hello); golden/README.md has the evidence that it acts as 2.5.1's own door did."""
+"""Composable FSDP1. PyTorch removed its entry function, `torch.distributed._composable.fully_shard`, after 2.5 and kept the
+implementation: this adds the entry function again, so that all three APIs are recorded with one PyTorch. Recordings say so in their index
+entry (`composable`, from the testee's hello); golden/README.md has the evidence that it does the same as that of 2.5.1."""
 
 from __future__ import annotations
 

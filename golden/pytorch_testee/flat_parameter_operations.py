@@ -1,5 +1,5 @@
 """FSDP1: the wrapper FullyShardedDataParallel and its composable form. One flat parameter per unit; what a rank holds of an original
-parameter is told from the flat parameter's own shard metadata."""
+parameter is read from the flat parameter's own shard metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real PyTorch, or the way it is driven here, cannot act out. A function of the case alone, so that all ranks say the same."""
+"""What real PyTorch, or the way it is driven here, cannot run. A function of the case alone, so that all ranks say the same."""
 
 from __future__ import annotations
 

@@ -8,9 +8,13 @@ namespace fsdp_cts::testee {
 sdk::Identity LibraryOperations::identity() const {
   const Transport& transport = library_->settings.transport;
   const std::string device = transport.device.is_cpu() ? "cpu" : "cuda";
-  return {
-      library_->settings.name,   "0.1.0", {"fully_shard", "fsdp", "composable"}, transport.backend, device,
-      transport.reduction_order, {}};
+  return {library_->settings.name,
+          FSDP_CTS_VERSION,
+          {"fully_shard", "fsdp", "composable"},
+          transport.backend,
+          device,
+          transport.reduction_order,
+          {}};
 }
 
 void LibraryOperations::rendezvous(const sdk::Case&) {

@@ -98,7 +98,7 @@ TEST(FlatLayout, FillersAndPadding) {
       }
       EXPECT_EQ(shard.numel(), use_orig_params ? 27 : 24);
     }
-    // 25 elements over three: 9, 9, 7 and two of padding, which is nought.
+    // 25 elements over three: 9, 9, 7 and two of padding, which is zero.
     SlotLinear layer(5, 5, false);
     initialize(*layer);
     FullyShardedDataParallel unit(layer, {.process_group = make_dummy_group(2, 3)});

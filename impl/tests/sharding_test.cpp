@@ -71,7 +71,7 @@ TEST_P(Sharding, UnevenShortAndEmptyShards) {
       EXPECT_TRUE(
           at::equal(parameters[i].parameter.detach(), whole[i].narrow(0, layout.start, layout.length)));
       EXPECT_TRUE(at::equal(full_values(*module)[i], whole[i]));
-      // Padding is nought, from the start and for ever: it takes part in the all-gather.
+      // Padding is zero from the start and stays so: it takes part in the all-gather.
       const auto& piece = unit.state()->group()->params()[i]->piece();
       EXPECT_EQ(piece.numel() - parameters[i].parameter.numel(), layout.padding());
       if (layout.padding() > 0) {

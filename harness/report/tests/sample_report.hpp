@@ -45,7 +45,7 @@ inline Report sample_report() {
       sample_record("T/Class/three[world=2]", VerdictKind::skipped, "needs a GPU, this machine has none")};
   report.header = {{"type", "header"},
                    {"format", 1},
-                   {"suite", "0.1.0"},
+                   {"suite", "0.2.0"},
                    {"testee", {{"name", "cpp"}, {"hello", nullptr}}},
                    {"machine", {{"cpu", "a CPU"}, {"cores", 2}}},
                    {"selection",

@@ -25,7 +25,7 @@ struct Case {
 // Throws std::invalid_argument naming the missing key.
 Case parse_case(const Json& message);
 
-// What acting out the case needs, as words an adapter can compare with what it has: "api:fully_shard",
+// What running the case needs, as words an adapter can compare with what it has: "api:fully_shard",
 // "verb:unshard", "scope:summon", "observe:trace", "strategy:NO_SHARD", "cpu_offload", "hybrid", "meta",
 // "shard_dims", "dummy_group", "no_plan". A pure function of the case, so all ranks agree.
 std::set<std::string> features(const Case& a_case);

@@ -1,4 +1,4 @@
-// Acts out one case on one rank: verbs become calls of Operations, answers become protocol entries.
+// Runs one case on one rank: verbs become calls of Operations, answers become protocol entries.
 #pragma once
 
 #include <chrono>

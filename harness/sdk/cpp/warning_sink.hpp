@@ -1,4 +1,4 @@
-// Sends c10's warnings of the current thread into a context, as long as it lives.
+// Sends c10's warnings of the current thread into a context, as long as it exists.
 #pragma once
 
 #include <c10/util/Exception.h>

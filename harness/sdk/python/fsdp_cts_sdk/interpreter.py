@@ -1,4 +1,4 @@
-"""Acts out one case on one rank: verbs become calls of Operations, answers become observations."""
+"""Runs one case on one rank: verbs become calls of Operations, answers become observations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An instance of a case's model: the module, and where each of its parameters and buffers lives."""
+"""An instance of a case's model: the module, and where each of its parameters and buffers is."""
 
 from __future__ import annotations
 

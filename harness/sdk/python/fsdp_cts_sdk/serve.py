@@ -38,10 +38,10 @@ def serve(operations: Operations) -> int:
     while (message := channel.receive()) is not None and message["type"] != "bye":
         if message["type"] != "case":
             raise ProtocolError(f"a testee does not know the message '{message['type']}'")
-        _Acting(operations, channel, message).act()
+        _RunningCase(operations, channel, message).run()
         gc.collect()  # FSDP's states, hooks and modules refer to each other in cycles
         if not loaded:
-            # What the first case has left lives to the end, lazily imported modules above all: later collections need not look at it.
+            # What the first case leaves is needed until the end, lazily imported modules above all: later collections skip it.
             gc.freeze()
             loaded = True
     channel.close()
@@ -73,7 +73,7 @@ def _hello(operations: Operations, rank: int, token: str) -> dict[str, Any]:
     }
 
 
-class _Acting:
+class _RunningCase:
     """One case on one rank, reported to the runner step by step."""
 
     def __init__(self, operations: Operations, channel: Channel, case: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ class _Acting:
         self._number = case["case"]
         self._rank = int(os.environ["RANK"])
 
-    def act(self) -> None:
+    def run(self) -> None:
         reason = self._missing() or unknown_in(self._case) or self._operations.unsupported(self._case)
         if reason is not None:
             self._send("unsupported", reason=reason)

@@ -24,7 +24,7 @@ def write_tensors(path: str | Path, tensors: dict[str, torch.Tensor]) -> None:
     end = 0
     for name in sorted(tensors):
         tensor = tensors[name].detach()
-        # A copy always: a storage that numpy has seen cannot be resized any more, and FSDP lives on resizing.
+        # A copy always: a storage that numpy has seen cannot be resized any more, and FSDP resizes storages.
         copy = tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
         data = copy.reshape(-1).view(torch.uint8).numpy().tobytes()
         begin, end = end, end + len(data)
