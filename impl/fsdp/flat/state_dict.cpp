@@ -52,11 +52,6 @@ std::vector<std::string> names_of(const std::vector<OriginalSlot>& slots,
   return names;
 }
 
-ShardedTensor unsharded(const at::Tensor& tensor) {
-  const auto rows = tensor.dim() > 0 ? tensor.size(0) : 0;
-  return {tensor, {tensor.sizes().vec(), 0, 0, rows, rows}, nullptr};
-}
-
 /// A faulty or foreign entry must be found before the first one is loaded.
 template <class Value, class Compare>
 std::map<std::string, const Value*> validated(const torch::nn::Module& root,
@@ -156,6 +151,27 @@ ShardedStateDict sharded_state_dict(const torch::nn::Module& root) {
   }
   for (const auto& buffer : buffers_of(root))
     result.emplace_back(buffer.name, unsharded(buffer.tensor.detach().to(buffer.dtype).clone()));
+  return result;
+}
+
+ShardedStateDict sharded_layouts(const torch::nn::Module& root) {
+  const auto meta = [](at::IntArrayRef shape, at::ScalarType dtype) {
+    return at::empty(shape, at::TensorOptions(at::kMeta).dtype(dtype));
+  };
+  ShardedStateDict result;
+  for (const auto& slot : original_slots(root, Ties::every_place)) {
+    if (!slot.state) {
+      result.emplace_back(slot.name, unsharded(meta(slot.unmanaged.sizes(), slot.unmanaged.scalar_type())));
+      continue;
+    }
+    const auto& flat = *slot.state->flat();
+    const auto layout = rows_of(*slot.state, slot.info().shape);
+    result.emplace_back(slot.name,
+                        ShardedTensor{meta(layout.local_shape(), flat.original_dtype()), layout,
+                                      flat.sharded_strategy() ? slot.state->ranks().shard : nullptr});
+  }
+  for (const auto& buffer : buffers_of(root))
+    result.emplace_back(buffer.name, unsharded(meta(buffer.tensor.sizes(), buffer.dtype)));
   return result;
 }
 

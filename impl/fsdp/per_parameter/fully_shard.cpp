@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/unit_registry.hpp"
+#include "fsdp/wrap/module_class.hpp"
 #include "per_parameter/init.hpp"
 #include "per_parameter/state.hpp"
 
@@ -31,7 +32,8 @@ std::vector<std::weak_ptr<FSDPState>> states_of(
   for (const auto& module : modules) {
     const auto state = FSDPState::of(*module);
     if (!state)
-      throw InvalidArgument("Expects FSDPModule but got " + module->name() + ": " + c10::str(*module));
+      throw InvalidArgument("Expects FSDPModule but got " + nominal_classes(*module).front() + ": " +
+                            c10::str(*module));
     states.push_back(state);
   }
   return states;
@@ -251,6 +253,32 @@ std::vector<std::pair<std::string, FSDPModule>> named_units(const torch::nn::Mod
 
 HookCounters hook_counters(const torch::nn::Module& module) {
   return FSDPModule::of(module).state()->counters;
+}
+
+void to_meta(torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  const auto& units = UnitRegistry::instance();
+  const auto parameters = module.named_parameters();
+  const auto refuse = [](const std::string& name) {
+    throw InvalidState("to_meta must be called before sharding: " +
+                       (name.empty() ? "the module" : "'" + name + "'") + " is sharded.");
+  };
+  for (const auto engine : {Engine::per_parameter, Engine::flat}) {
+    for (const auto& entry : module.named_modules("", /*include_self=*/true)) {
+      if (units.state_of(engine, *entry.value())) refuse(entry.key());
+    }
+    for (const auto& entry : parameters) {
+      if (units.owner_of(engine, entry.value()).first) refuse(entry.key());
+    }
+  }
+  const auto move = [](const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.is_meta()) return;
+    const auto empty = at::empty_like(tensor, tensor.options().device(at::kMeta));
+    tensor.unsafeGetTensorImpl()->shallow_copy_from(empty.getIntrusivePtr());
+    if (tensor.is_leaf()) tensor.mutable_grad().reset();
+  };
+  for (const auto& entry : parameters) move(entry.value());
+  for (const auto& buffer : module.buffers()) move(buffer);
 }
 
 void to_empty(torch::nn::Module& module, at::Device device) {
