@@ -67,6 +67,21 @@ TEST(HookedTest, TensorsInsideOtherTypes) {
   });
 }
 
+template <class T>
+struct OfAnyImpl : torch::nn::Module {
+  T forward(T input) { return input; }
+};
+using OfTwoImpl = OfAnyImpl<std::pair<at::Tensor, at::Tensor>>;
+FSDP_HOOKED_MODULE(OfTwo, OfTwoImpl);
+
+TEST(HookedTest, MessagesShowThePlainClass) {
+  run_ranks(1, [](const Rank&) {
+    EXPECT_EQ(c10::str(*Mlp(std::vector<int64_t>{2, 3})),
+              "Mlp(\n  (layer0): torch::nn::Linear(in_features=2, out_features=3, bias=true)\n)");
+    EXPECT_EQ(c10::str(*OfTwo()), "OfAnyImpl<std::pair<at::Tensor, at::Tensor> >");
+  });
+}
+
 TEST(HookedTest, LastBeforeRunsFirstAndLastAfterLast) {
   run_ranks(1, [](const Rank&) {
     std::string order;

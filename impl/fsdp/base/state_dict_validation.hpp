@@ -11,13 +11,15 @@
 #include "base/python_text.hpp"
 #include "fsdp/errors.hpp"
 #include "fsdp/sharded_tensor.hpp"
+#include "fsdp/wrap/module_class.hpp"
 
 namespace fsdp {
 
 /// Collects the faults of a state dict against a module; `finish` throws RuntimeError with all of them.
 class StateDictValidation {
  public:
-  explicit StateDictValidation(const torch::nn::Module& module) : module_name_(module.name()) {}
+  explicit StateDictValidation(const torch::nn::Module& module)
+      : module_name_(nominal_classes(module).front()) {}
 
   /// The given values by name; names that `own` lacks, or that are given twice or not at all, are faults.
   template <class Value>

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/unit_registry.hpp"
+#include "fsdp/wrap/module_class.hpp"
 #include "per_parameter/init.hpp"
 #include "per_parameter/state.hpp"
 
@@ -31,7 +32,8 @@ std::vector<std::weak_ptr<FSDPState>> states_of(
   for (const auto& module : modules) {
     const auto state = FSDPState::of(*module);
     if (!state)
-      throw InvalidArgument("Expects FSDPModule but got " + module->name() + ": " + c10::str(*module));
+      throw InvalidArgument("Expects FSDPModule but got " + nominal_classes(*module).front() + ": " +
+                            c10::str(*module));
     states.push_back(state);
   }
   return states;

@@ -29,6 +29,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -37,6 +38,7 @@
 #include <vector>
 
 #include "fsdp/errors.hpp"
+#include "fsdp/wrap/module_class.hpp"
 
 namespace fsdp {
 
@@ -164,6 +166,19 @@ auto run_hooked(const HookSlot& slot, Forward&& forward, Args&... arguments) {
   return result;
 }
 
+/// A hooked module as messages show it: by the plain name of its class, where M has no text of its own.
+template <class M>
+void print_hooked(const M& module, std::ostream& stream) {
+  if constexpr (requires {
+                  requires std::is_same_v<decltype(&M::pretty_print),
+                                          void (torch::nn::Module::*)(std::ostream&) const>;
+                }) {
+    stream << nominal_classes(module).front();
+  } else {
+    module.M::pretty_print(stream);
+  }
+}
+
 /// In place of a signature: M::forward is overloaded, or a template.
 struct SeveralForwards {};
 template <class M>
@@ -207,6 +222,8 @@ class Hooked<M, R (Owner::*)(Args...)> : public M, public HookSlot {
     }
     return std::make_shared<Hooked>(dynamic_cast<const M&>(*M::clone(device)));
   }
+
+  void pretty_print(std::ostream& stream) const override { print_hooked<M>(*this, stream); }
 };
 
 template <class M, class Owner, class R, class... Args>
@@ -238,6 +255,8 @@ class Hooked<M, SeveralForwards> : public M, public HookSlot {
     }
     return std::make_shared<Hooked>(dynamic_cast<const M&>(*M::clone(device)));
   }
+
+  void pretty_print(std::ostream& stream) const override { print_hooked<M>(*this, stream); }
 };
 
 /// The holder that FSDP_HOOKED_MODULE makes: layer(x) takes default arguments as the plain holder's does.

@@ -12,7 +12,7 @@
 namespace fsdp {
 namespace {
 
-std::vector<NominalClassAdapter>& adapters() {
+std::vector<NominalClassAdapter>& naming_adapters() {
   static std::vector<NominalClassAdapter> registered;
   return registered;
 }
@@ -20,8 +20,18 @@ std::vector<NominalClassAdapter>& adapters() {
 // torch::nn::LinearImpl -> Linear, fsdp::Hooked<torch::nn::LinearImpl, …> -> Linear.
 std::string python_name(std::string name) {
   constexpr std::string_view hooked = "fsdp::Hooked<";
-  if (name.starts_with(hooked)) name = name.substr(hooked.size(), name.find_first_of(",>") - hooked.size());
-  if (const auto colon = name.rfind("::"); colon != std::string::npos) name.erase(0, colon + 2);
+  if (name.starts_with(hooked)) {
+    name.erase(0, hooked.size());
+    int depth = 0;  // of template arguments of the class itself
+    const auto end = std::find_if(name.begin(), name.end(), [&](char c) {
+      if (depth == 0 && (c == ',' || c == '>')) return true;
+      depth += c == '<' ? 1 : c == '>' ? -1 : 0;
+      return false;
+    });
+    name.erase(end, name.end());
+  }
+  const auto arguments = std::min(name.find('<'), name.size());
+  if (const auto colon = name.rfind("::", arguments); colon != std::string::npos) name.erase(0, colon + 2);
   constexpr std::string_view impl = "Impl";
   if (name.size() > impl.size() && name.ends_with(impl)) name.resize(name.size() - impl.size());
   return name;
@@ -45,14 +55,14 @@ ModuleClass class_named(std::string name) {
 }
 
 std::vector<std::string> nominal_classes(const torch::nn::Module& module) {
-  for (auto adapter = adapters().rbegin(); adapter != adapters().rend(); ++adapter) {
+  for (auto adapter = naming_adapters().rbegin(); adapter != naming_adapters().rend(); ++adapter) {
     if (auto names = (*adapter)(module); !names.empty()) return names;
   }
   return {python_name(module.name())};
 }
 
 void register_nominal_class_adapter(NominalClassAdapter adapter) {
-  adapters().push_back(std::move(adapter));
+  naming_adapters().push_back(std::move(adapter));
 }
 
 bool matches_any(const std::vector<ModuleClass>& classes, const torch::nn::Module& module) {
