@@ -141,13 +141,13 @@ TEST(StateDictRefusals, ShardsOfAnotherRankOrWorld) {
 
 TEST(MetaInit, MaterializedShardByShard) {
   run_ranks(4, [](const Rank& rank) {
-    const auto device = at::device(at::kMeta);
     WithBuffer model;
-    for (auto& tensor : model->parameters()) {
-      tensor.unsafeGetTensorImpl()->shallow_copy_from(at::empty(tensor.sizes(), device).getIntrusivePtr());
-    }
-    model->counter.unsafeGetTensorImpl()->shallow_copy_from(
-        at::empty({2}, device.dtype(at::kLong)).getIntrusivePtr());
+    const auto first = model->layer->weight;
+    first.mutable_grad() = at::ones({5, 3});
+    to_meta(*model);
+    EXPECT_TRUE(first.is_meta() && first.is_same(model->layer->weight) && first.requires_grad());
+    EXPECT_FALSE(first.mutable_grad().defined());
+    EXPECT_TRUE(model->counter.is_meta() && model->counter.scalar_type() == at::kLong);
     const auto weight = model->layer->weight;
     fully_shard(model->layer, {.mesh = rank.mesh()});
     fully_shard(model, {.mesh = rank.mesh()});
@@ -160,6 +160,9 @@ TEST(MetaInit, MaterializedShardByShard) {
     expect_same(full_state_dict(*model), whole_state(7));
     model(values({2, 3}, 0)).sum().backward();
     EXPECT_TRUE(weight.grad().defined());
+    EXPECT_EQ(message_of<InvalidState>([&] { to_meta(*model); }),
+              "to_meta must be called before sharding: the module is sharded.");
+    EXPECT_TRUE(weight.is_cpu());
   });
 }
 

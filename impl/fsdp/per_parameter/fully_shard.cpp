@@ -255,6 +255,32 @@ HookCounters hook_counters(const torch::nn::Module& module) {
   return FSDPModule::of(module).state()->counters;
 }
 
+void to_meta(torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  const auto& units = UnitRegistry::instance();
+  const auto parameters = module.named_parameters();
+  const auto refuse = [](const std::string& name) {
+    throw InvalidState("to_meta must be called before sharding: " +
+                       (name.empty() ? "the module" : "'" + name + "'") + " is sharded.");
+  };
+  for (const auto engine : {Engine::per_parameter, Engine::flat}) {
+    for (const auto& entry : module.named_modules("", /*include_self=*/true)) {
+      if (units.state_of(engine, *entry.value())) refuse(entry.key());
+    }
+    for (const auto& entry : parameters) {
+      if (units.owner_of(engine, entry.value()).first) refuse(entry.key());
+    }
+  }
+  const auto move = [](const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.is_meta()) return;
+    const auto empty = at::empty_like(tensor, tensor.options().device(at::kMeta));
+    tensor.unsafeGetTensorImpl()->shallow_copy_from(empty.getIntrusivePtr());
+    if (tensor.is_leaf()) tensor.mutable_grad().reset();
+  };
+  for (const auto& entry : parameters) move(entry.value());
+  for (const auto& buffer : module.buffers()) move(buffer);
+}
+
 void to_empty(torch::nn::Module& module, at::Device device) {
   const at::NoGradGuard no_grad;
   std::set<FSDPParamGroup*> done;

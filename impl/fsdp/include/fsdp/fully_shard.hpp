@@ -143,6 +143,12 @@ std::vector<UnitParameter> named_parameters(const torch::nn::Module& root);
 /// Every sharded module of the tree in pre-order, with its name.
 std::vector<std::pair<std::string, FSDPModule>> named_units(const torch::nn::Module& root);
 
+/// Moves every parameter and buffer to the meta device: shapes and dtypes without memory. Objects stay the
+/// same, values are lost. For a model that is too large to be whole on a rank: call it on each block as soon
+/// as the block is made, shard, then give the shards memory by `to_empty` and values by a state dict or a
+/// checkpoint. (Module::to(at::kMeta) of LibTorch throws.) Throws InvalidState for a sharded parameter.
+void to_meta(torch::nn::Module& module);
+
 /// Gives every parameter and buffer on the meta device memory on `device`, parameters shard by shard, values
 /// undefined except for padding. Objects stay the same.
 void to_empty(torch::nn::Module& module, at::Device device);
