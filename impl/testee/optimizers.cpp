@@ -132,7 +132,7 @@ class Adam : public sdk::Optimizer {
   }
 
   std::vector<Group> groups_;
-  mutable fsdp::optim::Adam adam_;  // state() of the library hands out a pointer to change
+  fsdp::optim::Adam adam_;
 };
 
 }  // namespace

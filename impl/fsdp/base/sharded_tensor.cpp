@@ -67,4 +67,9 @@ at::Tensor ShardedTensor::full_tensor() const {
   return at::cat(parts, layout.dim).narrow(layout.dim, 0, size).contiguous();
 }
 
+ShardedTensor unsharded(const at::Tensor& tensor) {
+  const auto rows = tensor.dim() > 0 ? tensor.size(0) : 0;
+  return {tensor, {tensor.sizes().vec(), 0, 0, rows, rows}, nullptr};
+}
+
 }  // namespace fsdp

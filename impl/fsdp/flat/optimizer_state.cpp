@@ -1,28 +1,20 @@
 // Optimizers work on pieces of parameters; their state is saved and loaded by whole parameters.
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-#include <bit>
-#include <cstdint>
 #include <map>
 #include <optional>
-#include <sstream>
 #include <utility>
 
+#include "base/optimizer_values.hpp"
 #include "base/state_dict_validation.hpp"
 #include "base/storage.hpp"
 #include "flat/original_slots.hpp"
 #include "flat/whole_parameters.hpp"
-#include "fsdp/errors.hpp"
 #include "fsdp/flat/state_dict.hpp"
 
 namespace fsdp::flat {
 namespace {
-
-using Values = std::map<std::string, at::Tensor>;
-using ByUpdated = std::map<const c10::TensorImpl*, const Values*>;
 
 const at::Tensor& updated_tensor(const OriginalSlot& slot) {
   if (!slot.state) return slot.unmanaged;
@@ -30,89 +22,13 @@ const at::Tensor& updated_tensor(const OriginalSlot& slot) {
   return flat.settings().use_orig_params ? slot.info().parameter : flat.flat_parameter();
 }
 
-/// What is known of one value: shaped like the parameter, or a scalar that is the same everywhere.
-struct Kind {
-  at::ScalarType dtype;
-  std::optional<double> scalar;
-  int64_t scalar_dims = 0;
-};
-using Kinds =
-    std::map<std::pair<size_t, std::string>, Kind>;  // by index of the parameter and name of the value
-
-// Names may hold anything, and scalars any bits: lengths go first, and numbers of floating point as their
-// bits.
-std::string written(const Kinds& kinds) {
-  std::ostringstream text;
-  for (const auto& [key, kind] : kinds) {
-    text << key.first << ' ' << static_cast<int>(kind.dtype) << ' ' << kind.scalar.has_value() << ' '
-         << std::bit_cast<uint64_t>(kind.scalar.value_or(0)) << ' ' << kind.scalar_dims << ' '
-         << key.second.size() << ':' << key.second;
-  }
-  return text.str();
-}
-
-void read_into(Kinds& kinds, const std::string& text) {
-  std::istringstream from(text);
-  size_t index, name_length;
-  int dtype;
-  bool is_scalar;
-  uint64_t bits;
-  int64_t dims;
-  while (from >> index >> dtype >> is_scalar >> bits >> dims >> name_length) {
-    from.ignore();  // the colon
-    std::string name(name_length, '\0');
-    from.read(name.data(), static_cast<std::streamsize>(name_length));
-    const auto scalar = is_scalar ? std::optional(std::bit_cast<double>(bits)) : std::nullopt;
-    kinds.try_emplace({index, std::move(name)}, Kind{static_cast<at::ScalarType>(dtype), scalar, dims});
-  }
-}
-
-/// A rank whose piece is empty has no state for it: ranks tell each other what there is.
-void agree(Kinds& kinds, Communicator& group, const CallSite& site) {
-  if (group.size() == 1) return;
-  const auto own = written(kinds);
-  const auto options = at::TensorOptions(group.device()).dtype(at::kLong);
-  auto length = at::empty({1}, options);
-  length.fill_(static_cast<int64_t>(own.size()));
-  auto lengths = at::empty({group.size()}, options);
-  group.all_gather(lengths, length, site)->wait();
-  const auto longest = lengths.max().item<int64_t>();
-  if (longest == 0) return;
-  auto bytes = at::zeros({longest}, at::TensorOptions(at::kByte));
-  std::copy(own.begin(), own.end(), reinterpret_cast<char*>(bytes.mutable_data_ptr()));
-  auto all = at::empty({group.size() * longest}, at::TensorOptions(group.device()).dtype(at::kByte));
-  group.all_gather(all, bytes.to(group.device()), site)->wait();
-  all = all.cpu();
-  lengths = lengths.cpu();
-  const auto* text = static_cast<const char*>(all.const_data_ptr());
-  for (int64_t rank = 0; rank < group.size(); ++rank)
-    read_into(kinds, {text + rank * longest, static_cast<size_t>(lengths[rank].item<int64_t>())});
-}
-
-Kind kind_of(const std::string& name, const at::Tensor& value, const at::Tensor& updated) {
-  if (value.sizes() == updated.sizes() && value.numel() != 1) return {value.scalar_type(), std::nullopt};
-  if (value.sizes() == updated.sizes() && value.dim() > 0) return {value.scalar_type(), std::nullopt};
-  if (value.numel() != 1) {
-    throw InvalidArgument("The optimizer's value '" + name + "' has shape " + python_size(value.sizes()) +
-                          "; it must be a scalar, or shaped like what the optimizer updates: " +
-                          python_size(updated.sizes()) + ".");
-  }
-  return {value.scalar_type(), value.item<double>(), value.dim()};
-}
-
-at::Tensor scalar_tensor(const Kind& kind, at::Device device) {
-  const std::vector<int64_t> shape(static_cast<size_t>(kind.scalar_dims), 1);
-  auto value = at::empty(shape, at::TensorOptions(device).dtype(kind.dtype));
-  value.fill_(*kind.scalar);
-  return value;
-}
-
 /// The whole values of all parameters that one unit holds.
-void gather_unit(FlatState& state, const std::vector<OriginalSlot>& slots, const ByUpdated& given,
-                 FullOptimizerState& result) {
+void gather_unit(FlatState& state, const std::vector<OriginalSlot>& slots,
+                 const OptimizerValuesByTensor& given, FullOptimizerState& result) {
   auto& flat = *state.flat();
-  Kinds kinds;
-  const auto values_of = [&](size_t i) {
+  OptimizerValueKinds kinds;
+  const auto values_of = [&](size_t i) -> const OptimizerValues* {
+    if (flat.settings().use_orig_params && !slots[i].info().part.in_shard()) return nullptr;
     const auto entry = given.find(updated_tensor(slots[i]).unsafeGetTensorImpl());
     return entry == given.end() ? nullptr : entry->second;
   };
@@ -120,7 +36,7 @@ void gather_unit(FlatState& state, const std::vector<OriginalSlot>& slots, const
     if (slots[i].state.get() != &state) continue;
     if (const auto* values = values_of(i)) {
       for (const auto& [name, value] : *values)
-        kinds[{i, name}] = kind_of(name, value, updated_tensor(slots[i]));
+        kinds[{i, name}] = kind_of(name, value, updated_tensor(slots[i]).sizes());
     }
   }
   agree(kinds, *state.ranks().shard, state.call_site(Phase::state_dict));
@@ -154,25 +70,15 @@ void drop_empty(FullOptimizerState& state) {
 }
 
 /// Everything that is wrong with names and shapes.
-void validate(const torch::nn::Module& root, const std::vector<OriginalSlot>& slots,
-              const FullOptimizerState& state) {
-  StateDictValidation validation(root);
-  std::map<std::string, const OriginalSlot*> by_name;
-  for (const auto& slot : slots) by_name[slot.name] = &slot;
-  for (const auto& [name, values] : state) {
-    const auto slot = by_name.find(name);
-    if (slot == by_name.end()) {
-      validation.fault("Unexpected parameter in optimizer state: '" + name + "'.");
-      continue;
-    }
-    const auto shape =
-        slot->second->state ? at::IntArrayRef(slot->second->info().shape) : slot->second->unmanaged.sizes();
-    for (const auto& [key, value] : values) {
-      if (value.numel() != 1 || value.dim() == static_cast<int64_t>(shape.size()))
-        validation.same_shape(name + "/" + key, value.sizes(), shape);
-    }
-  }
-  validation.finish();
+void validate_slots(const torch::nn::Module& root, const std::vector<OriginalSlot>& slots,
+                    const FullOptimizerState& state) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& slot : slots)
+    shapes[slot.name] = slot.state ? slot.info().shape : slot.unmanaged.sizes().vec();
+  validate_optimizer_state(root, state, [&](const std::string& name) {
+    const auto shape = shapes.find(name);
+    return shape == shapes.end() ? std::nullopt : std::optional(shape->second);
+  });
 }
 
 }  // namespace
@@ -180,10 +86,9 @@ void validate(const torch::nn::Module& root, const std::vector<OriginalSlot>& sl
 FullOptimizerState full_optimizer_state(const torch::nn::Module& root, const OptimizerState& state) {
   const at::NoGradGuard no_grad;
   const auto slots = original_slots(root, Ties::once);
-  ByUpdated given;
-  for (const auto& [updated, values] : state) given[updated.unsafeGetTensorImpl()] = &values;
+  const auto given = by_tensor(state);
   FullOptimizerState result;
-  for (const auto& slot : slots) result.emplace_back(slot.name, Values{});
+  for (const auto& slot : slots) result.emplace_back(slot.name, OptimizerValues{});
   for (const auto& unit : FlatState::all_under(root)) {
     if (unit->flat()) gather_unit(*unit, slots, given, result);
   }
@@ -200,8 +105,8 @@ FullOptimizerState full_optimizer_state(const torch::nn::Module& root, const Opt
 OptimizerState shard_full_optimizer_state(const torch::nn::Module& root, const FullOptimizerState& state) {
   const at::NoGradGuard no_grad;
   const auto slots = original_slots(root, Ties::once);
-  validate(root, slots, state);
-  std::map<std::string, const Values*> by_name;
+  validate_slots(root, slots, state);
+  std::map<std::string, const OptimizerValues*> by_name;
   for (const auto& [name, values] : state) by_name[name] = &values;
   OptimizerState result;
   std::map<const c10::TensorImpl*, size_t> places;
@@ -210,7 +115,7 @@ OptimizerState shard_full_optimizer_state(const torch::nn::Module& root, const F
     if (given == by_name.end()) continue;
     const auto& updated = updated_tensor(slot);
     const auto [place, first] = places.try_emplace(updated.unsafeGetTensorImpl(), result.size());
-    if (first) result.emplace_back(updated, Values{});
+    if (first) result.emplace_back(updated, OptimizerValues{});
     auto& target = result[place->second].second;
     for (const auto& [name, value] : *given->second) {
       if (!slot.state || value.dim() != static_cast<int64_t>(slot.info().shape.size())) {
@@ -242,10 +147,7 @@ ShardedOptimizerState sharded_optimizer_state(const torch::nn::Module& root, con
     result.emplace_back(name, std::map<std::string, ShardedTensor>{});
     for (const auto& [key, value] : values) {
       const bool shaped = slot.state && value.sizes() == at::IntArrayRef(slot.info().shape);
-      result.back().second[key] =
-          shaped ? as_rows(*slot.state, value)
-                 : ShardedTensor{
-                       value, {value.sizes().vec(), 0, 0, value.dim() ? value.size(0) : 0, 0}, nullptr};
+      result.back().second[key] = shaped ? as_rows(*slot.state, value) : unsharded(value);
     }
   }
   return result;
@@ -269,7 +171,7 @@ OptimizerState flatten_sharded_optimizer_state(const torch::nn::Module& root,
   }
   validation.finish();
   for (const auto& [name, values] : state) {
-    full.emplace_back(name, Values{});
+    full.emplace_back(name, OptimizerValues{});
     for (const auto& [key, value] : values) full.back().second[key] = value.full_tensor();
   }
   return shard_full_optimizer_state(root, full);

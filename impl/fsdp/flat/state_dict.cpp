@@ -52,11 +52,6 @@ std::vector<std::string> names_of(const std::vector<OriginalSlot>& slots,
   return names;
 }
 
-ShardedTensor unsharded(const at::Tensor& tensor) {
-  const auto rows = tensor.dim() > 0 ? tensor.size(0) : 0;
-  return {tensor, {tensor.sizes().vec(), 0, 0, rows, rows}, nullptr};
-}
-
 /// A faulty or foreign entry must be found before the first one is loaded.
 template <class Value, class Compare>
 std::map<std::string, const Value*> validated(const torch::nn::Module& root,

@@ -96,7 +96,7 @@ void Adam::zero_grad(bool set_to_none) {
   }
 }
 
-AdamState* Adam::state(const at::Tensor& parameter) {
+const AdamState* Adam::state(const at::Tensor& parameter) const {
   const auto state = states_.find(parameter.unsafeGetTensorImpl());
   return state == states_.end() ? nullptr : &state->second;
 }

@@ -20,9 +20,7 @@ ShardedStateDict sharded_entries(const torch::nn::Module& module) {
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
     const auto [state, index] = FSDPState::of_parameter(tensor);
     if (!state) {
-      entries.emplace_back(name, ShardedTensor{tensor.detach(), {tensor.sizes().vec()}, nullptr});
-      auto& layout = entries.back().second.layout;
-      layout.length = layout.chunk = tensor.dim() > 0 ? tensor.size(0) : 0;
+      entries.emplace_back(name, unsharded(tensor.detach()));
       return;
     }
     auto& group = *state->group();

@@ -51,4 +51,7 @@ struct ShardedTensor {
   at::Tensor full_tensor() const;
 };
 
+/// A tensor that every rank has whole: it belongs to no group.
+ShardedTensor unsharded(const at::Tensor& tensor);
+
 }  // namespace fsdp

@@ -7,11 +7,11 @@
 // RuntimeError with all faults found.
 #include <torch/nn/module.h>
 
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "fsdp/optim_state.hpp"
 #include "fsdp/sharded_tensor.hpp"
 #include "fsdp/state_dict.hpp"
 
@@ -50,13 +50,11 @@ struct LocalStateDict {
 LocalStateDict local_state_dict(const torch::nn::Module& root);
 void load_local_state_dict(torch::nn::Module& root, const LocalStateDict& state);
 
-/// What an optimizer keeps for each tensor it updates (original parameters, or flat parameters): name of the
-/// value
-/// -> tensor. Values that are not shaped like the parameter (step counters) are the same on all ranks.
-using OptimizerState = std::vector<std::pair<at::Tensor, std::map<std::string, at::Tensor>>>;
-/// The same by original parameter names; values whole, in the parameters' shapes.
-using FullOptimizerState = std::vector<std::pair<std::string, std::map<std::string, at::Tensor>>>;
-using ShardedOptimizerState = std::vector<std::pair<std::string, std::map<std::string, ShardedTensor>>>;
+/// Optimizer state by original parameter names. The optimizer's tensors are original parameters, or flat
+/// parameters; values that are not shaped like the parameter (step counters) are the same on all ranks.
+using fsdp::FullOptimizerState;
+using fsdp::OptimizerState;
+using fsdp::ShardedOptimizerState;
 
 FullOptimizerState full_optimizer_state(const torch::nn::Module& root, const OptimizerState& state);
 /// The other way round: what the optimizer of this rank has to be given. No communication.
