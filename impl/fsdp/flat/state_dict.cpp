@@ -154,6 +154,27 @@ ShardedStateDict sharded_state_dict(const torch::nn::Module& root) {
   return result;
 }
 
+ShardedStateDict sharded_layouts(const torch::nn::Module& root) {
+  const auto meta = [](at::IntArrayRef shape, at::ScalarType dtype) {
+    return at::empty(shape, at::TensorOptions(at::kMeta).dtype(dtype));
+  };
+  ShardedStateDict result;
+  for (const auto& slot : original_slots(root, Ties::every_place)) {
+    if (!slot.state) {
+      result.emplace_back(slot.name, unsharded(meta(slot.unmanaged.sizes(), slot.unmanaged.scalar_type())));
+      continue;
+    }
+    const auto& flat = *slot.state->flat();
+    const auto layout = rows_of(*slot.state, slot.info().shape);
+    result.emplace_back(slot.name,
+                        ShardedTensor{meta(layout.local_shape(), flat.original_dtype()), layout,
+                                      flat.sharded_strategy() ? slot.state->ranks().shard : nullptr});
+  }
+  for (const auto& buffer : buffers_of(root))
+    result.emplace_back(buffer.name, unsharded(meta(buffer.tensor.sizes(), buffer.dtype)));
+  return result;
+}
+
 void load_sharded_state_dict(torch::nn::Module& root, const ShardedStateDict& state) {
   const at::NoGradGuard no_grad;
   const auto slots = original_slots(root, Ties::every_place);

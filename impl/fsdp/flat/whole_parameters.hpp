@@ -4,6 +4,7 @@
 
 #include "flat/unit.hpp"
 #include "fsdp/sharded_tensor.hpp"
+#include "fsdp/state_dict.hpp"
 
 namespace fsdp::flat {
 
@@ -27,6 +28,9 @@ std::vector<at::Tensor> gather_windows(FlatState& state, const at::Tensor& shard
 /// This rank's rows of dimension 0, as fully_shard would cut them; all of them with NO_SHARD.
 ShardLayout rows_of(const FlatState& state, at::IntArrayRef shape);
 ShardedTensor as_rows(const FlatState& state, const at::Tensor& whole);
+
+/// What sharded_state_dict would hold, on the meta device. No communication.
+ShardedStateDict sharded_layouts(const torch::nn::Module& root);
 
 /// What was gathered before goes; changes of users' not yet written back do, too.
 void prepare_for_loading(FlatState& state);
