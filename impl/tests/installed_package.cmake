@@ -11,7 +11,7 @@ endfunction()
 file(REMOVE_RECURSE ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/outside -B ${WORK}/build -D CMAKE_PREFIX_PATH=${WORK}/prefix
-  -D EXAMPLE_SOURCE=${CMAKE_CURRENT_LIST_DIR}/../example/train.cpp)
+  -D SAMPLE=${CMAKE_CURRENT_LIST_DIR}/../samples/train.cpp)
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/train)
 file(REMOVE_RECURSE ${WORK})
