@@ -31,25 +31,14 @@ if(NOT torch_minor)
   message(FATAL_ERROR "fsdp-cts is built against LibTorch 2.11; ${FSDP_CTS_TORCH_DIR} has another version. Run ci/setup.")
 endif()
 
-add_library(libtorch_cpu INTERFACE)
-add_library(libtorch::cpu ALIAS libtorch_cpu)
-target_include_directories(libtorch_cpu SYSTEM INTERFACE
-  ${FSDP_CTS_TORCH_DIR}/include ${FSDP_CTS_TORCH_DIR}/include/torch/csrc/api/include)
-target_compile_definitions(libtorch_cpu INTERFACE _GLIBCXX_USE_CXX11_ABI=1 USE_DISTRIBUTED USE_C10D_GLOO)
-# torch_cpu registers its operators from static initialisers: it must be loaded even where no symbol of it is named.
-target_link_options(libtorch_cpu INTERFACE -Wl,--no-as-needed LINKER:-rpath,${FSDP_CTS_TORCH_DIR}/lib)
-target_link_libraries(libtorch_cpu INTERFACE ${FSDP_CTS_TORCH_DIR}/lib/libtorch_cpu.so ${FSDP_CTS_TORCH_DIR}/lib/libc10.so)
-
-add_library(libtorch_cuda INTERFACE)
-add_library(libtorch::cuda ALIAS libtorch_cuda)
-target_link_libraries(libtorch_cuda INTERFACE libtorch_cpu
-  ${FSDP_CTS_TORCH_DIR}/lib/libtorch_cuda.so ${FSDP_CTS_TORCH_DIR}/lib/libc10_cuda.so)
+set(fsdp_torch_dir ${FSDP_CTS_TORCH_DIR})
+include(${CMAKE_SOURCE_DIR}/impl/fsdp/fsdp-libtorch.cmake)
 
 # One precompiled header for everything that includes LibTorch: 26 s once instead of 8 s in every file (measured on 2 cores).
 # Not file(WRITE): that would touch it with every configuration.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/libtorch_pch.cpp CONTENT "// Owner of the shared precompiled header.\n")
 add_library(libtorch_pch OBJECT ${CMAKE_BINARY_DIR}/libtorch_pch.cpp)
-target_link_libraries(libtorch_pch PUBLIC libtorch_cpu)
+target_link_libraries(libtorch_pch PUBLIC libtorch::cpu)
 target_include_directories(libtorch_pch PUBLIC ${CMAKE_SOURCE_DIR})
 target_precompile_headers(libtorch_pch PRIVATE
   <torch/nn/module.h> <torch/csrc/autograd/custom_function.h> <torch/csrc/autograd/engine.h>
@@ -58,7 +47,7 @@ fsdp_cts_warnings(libtorch_pch)
 
 # Every target that includes LibTorch calls this instead of linking libtorch::cpu by hand.
 function(fsdp_cts_links_libtorch target)
-  target_link_libraries(${target} PUBLIC libtorch_cpu)
+  target_link_libraries(${target} PUBLIC libtorch::cpu)
   target_precompile_headers(${target} REUSE_FROM libtorch_pch)
   # Programs get -fPIE by default, and a precompiled header made with -fPIC is not for them.
   target_compile_options(${target} PRIVATE -fPIC)
