@@ -14,13 +14,13 @@ struct Rendezvous {
   int64_t world_size = 1;
   /// A path all ranks see, fresh for every group of processes. Empty: a TCP store at host:port, served by
   /// rank 0 until it ends.
-  std::string file_store;
+  std::string file_store = {};
   std::string host = "127.0.0.1";
   uint16_t port = 0;
   /// The TCP store is served by somebody else, as torchrun's agent does: rank 0 connects like all others.
   bool served_elsewhere = false;
   /// Put before every key. Processes that use a store after others have used it need another one.
-  std::string store_prefix;
+  std::string store_prefix = {};
   /// Of the meeting and of every collective after it.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
 };
