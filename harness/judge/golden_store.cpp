@@ -82,7 +82,7 @@ std::string GoldenStore::read_blob(const Json& blob) const {
 }
 
 Json GoldenStore::write_blob(const std::string& bytes, const std::string& extension) {
-  const Json blob{{"file", sha256(bytes) + extension}, {"bytes", bytes.size()}};
+  Json blob{{"file", sha256(bytes) + extension}, {"bytes", bytes.size()}};
   const fs::path file = blob_file(blob);
   if (!fs::exists(file) || fs::file_size(file) != bytes.size()) write_renamed(file, bytes);
   return blob;

@@ -15,7 +15,7 @@ namespace fsdp_cts {
 namespace {
 
 // Small files, nearly all of them, are read by one call of this size.
-constexpr std::size_t first_read = 64 * 1024;
+constexpr std::size_t first_read = std::size_t{64} * 1024;
 // A lying testee must not exhaust the judge's memory with a sparse file.
 constexpr std::uint64_t file_limit = std::uint64_t{4} << 30;
 

@@ -136,7 +136,7 @@ Violation Schema::check(const Json& value) const {
 
 Violation Schema::visit(const Json& schema, const Json& value, const std::string& where) const {
   if (const auto reference = schema.find("$ref"); reference != schema.end()) {
-    const Violation violation = visit(definition(reference->get_ref<const std::string&>()), value, where);
+    Violation violation = visit(definition(reference->get_ref<const std::string&>()), value, where);
     if (violation || schema.size() == 1) return violation;
   }
   if (Violation violation = visit_value(schema, value, where)) return violation;

@@ -37,7 +37,7 @@ std::string pretty(const Json& json) {
 
 fs::path write_bundle(const fs::path& folder, const Case& a_case, const CaseRun& run, const Json& record,
                       const Json& options) {
-  const fs::path target = folder / folder_name(a_case.id);
+  fs::path target = folder / folder_name(a_case.id);
   const fs::path beside = target.string() + ".partial";
   fs::remove_all(beside);
   fs::create_directories(beside / "observations");

@@ -3,6 +3,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <fstream>
 #include <thread>
 
@@ -27,7 +28,7 @@ Json machine_facts(const Machine& machine) {
   return {{"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
           {"cpu", cpu_model()},
           {"cores", std::thread::hardware_concurrency()},
-          {"memory_gib", static_cast<int>(memory / (1 << 30) + 0.5)},
+          {"memory_gib", std::lround(memory / (1 << 30))},
           {"gpus", machine.gpus},
           {"nccl", machine.nccl},
           {"compiler", machine.compiler}};

@@ -55,7 +55,7 @@ std::string Pipeline::order_for(const Case& a_case) const {
 
 std::string Pipeline::ask(const Case& a_case, const std::string& order, const std::string& precision,
                           std::vector<Job>& jobs) {
-  const std::string key = reference_key(a_case, order, precision);
+  std::string key = reference_key(a_case, order, precision);
   auto [reference, fresh] = references_.try_emplace(key);
   ++reference->second.users;
   if (fresh)

@@ -48,7 +48,7 @@ std::vector<int> due_group(const Json& groups, int rank, int world) {
   std::iota(all.begin(), all.end(), 0);
   if (groups == "world") return all;
   for (const Json& group : groups) {
-    const auto ranks = group.get<std::vector<int>>();
+    auto ranks = group.get<std::vector<int>>();
     if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return ranks;
   }
   return {};

@@ -40,8 +40,9 @@ void check_error(const Json& arguments, const Selection& selection, const JudgeC
   if (facts.empty())
     return nothing_observed(outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
   const auto ranks = ranks_from(arguments, context.a_case.world);
-  for (const auto& [place, fact] : facts) {
-    const Json& error = fact->at("error");
+  for (const auto& each : facts) {
+    const Place& place = each.first;  // no structured binding: Clang 14 cannot capture one
+    const Json& error = each.second->at("error");
     const bool wanted = std::find(ranks.begin(), ranks.end(), place.rank.value_or(0)) != ranks.end();
     auto fail = [&](const char* code, const std::string& expected) {
       outcome.findings.push_back(

@@ -30,8 +30,9 @@ void check_unit_tree(const Json& arguments, const Selection& selection, const Ju
                      Outcome& outcome) {
   const auto facts = selected_facts(context, selection, "units");
   if (facts.empty()) return nothing_observed(outcome, "units");
-  for (const auto& [place, fact] : facts) {
-    const Json& units = fact->at("units");
+  for (const auto& each : facts) {
+    const Place& place = each.first;  // no structured binding: Clang 14 cannot capture one
+    const Json& units = each.second->at("units");
     auto fail = [&](const char* code, const std::string& words, Json actual, Json expected) {
       outcome.findings.push_back(failure(
           context, place, {code, describe(place) + ": " + words, std::move(actual), std::move(expected)}));
@@ -125,8 +126,9 @@ void check_registered_parameters(const Json& arguments, const Selection& selecti
                                  const JudgeContext& context, Outcome& outcome) {
   const auto facts = selected_facts(context, selection, "registered_parameters");
   if (facts.empty()) return nothing_observed(outcome, "registered_parameters");
-  for (const auto& [place, fact] : facts) {
-    const Json& values = fact->at("values");
+  for (const auto& each : facts) {
+    const Place& place = each.first;
+    const Json& values = each.second->at("values");
     std::vector<std::int64_t> sizes;
     for (const Json& shape : values) {
       std::int64_t numel = 1;

@@ -25,7 +25,7 @@ std::vector<std::filesystem::path> scenario_files(const std::filesystem::path& f
 
 std::string checked_id(const DataTree& tree, Mistakes& mistakes) {
   static const Pattern form("[A-Z][A-Z0-9]*/[A-Za-z0-9_]+/[A-Za-z0-9_]+");
-  const std::string id = tree.text_at("id");
+  std::string id = tree.text_at("id");
   const DataTree* written = tree.find("id");
   if (written && !form.matches(id))
     mistakes.add(written->place, "id must look like SEED/Class/test_method, found " + written->shown());

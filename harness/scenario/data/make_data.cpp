@@ -60,7 +60,9 @@ class DataMaker {
         else
           parameter(instance, state);
       }
-    for (const auto& [name, input] : data_.at("inputs").items()) {
+    for (const auto& each : data_.at("inputs").items()) {
+      const std::string& name = each.key();  // no structured binding: Clang 14 cannot capture one
+      const Json& input = each.value();
       const std::int64_t iterations = input.value("per_iteration", std::int64_t{0});
       if (iterations == 0)
         by_rank("inputs/" + name, input.at("per_rank"),

@@ -350,7 +350,7 @@ std::string on_one_line(const Json& value) {
 
 // What fits stands on one line, and short keywords share one; the names of properties and definitions do not.
 std::string written(const Json& value, std::size_t indent, std::size_t before, bool named) {
-  const std::string line = on_one_line(value);
+  std::string line = on_one_line(value);
   if (!value.is_structured() || before + line.size() <= max_width) return line;
   const std::string margin = "\n" + std::string(indent + 1, ' ');
   std::string text = value.is_object() ? "{" : "[";

@@ -100,7 +100,7 @@ void check_policies(const DataTree& unit, Stage stage, Mistakes& mistakes) {
 std::string api_of(const DataTree& plan) {
   const DataTree* api = plan.find("api");
   if (!api || !api->is_string()) return "";
-  const std::string name = api->scalar.get<std::string>();
+  std::string name = api->scalar.get<std::string>();
   for (const std::string& known : plan_apis())
     if (name == known) return name;
   return "";
