@@ -32,6 +32,17 @@ std::string checked_id(const DataTree& tree, Mistakes& mistakes) {
   return id;
 }
 
+void check_source(const DataTree& tree, Mistakes& mistakes) {
+  const DataTree* source = tree.find("source");
+  if (!source || !source->is_map()) return;
+  const bool own = source->find("own");
+  if (own && source->entries.size() > 1)
+    mistakes.add(source->place, "a source is upstream's (file) or our own (own), not both");
+  if (!own && !source->find("file")) mistakes.add(source->place, "source lacks the key 'file' or 'own'");
+  if (source->find("seed") && !source->find("lines"))
+    mistakes.add(source->place, "the source of a seed lacks the key 'lines'");
+}
+
 // The file's own scenario and one per twin: the file with a patch over it.
 std::vector<Scenario> scenarios_of(DataTree tree, const std::filesystem::path& file, Mistakes& mistakes) {
   static const Pattern suffix_form("[a-z][a-z0-9_]*");
@@ -43,6 +54,7 @@ std::vector<Scenario> scenarios_of(DataTree tree, const std::filesystem::path& f
   if (written_twins)
     check(*written_twins, find_field(scenario_fields(), "twins")->rule, "twins", Stage::written, mistakes);
   tree.erase("twins");
+  check_source(tree, mistakes);
 
   if (const DataTree* of_seed = tree.find("of_seed"); of_seed && !of_seed->is_string())
     mistakes.add(

@@ -4,10 +4,11 @@ namespace fsdp_cts {
 
 const Fields& scenario_fields() {
   static const Fields source = {
-      {"seed", rules::text, true, {}, "number of the upstream file, such as \"000\""},
-      {"file", rules::text, true, {}, "upstream path"},
-      {"lines", rules::text, true, {}, "such as \"62-138\""},
-      {"restored", rules::text, false, {}, "what was damaged and how it was restored"}};
+      {"seed", rules::text, false, {}, "number of the upstream file, such as \"000\", if it is a seed"},
+      {"file", rules::text, false, {}, "upstream path"},
+      {"lines", rules::text, false, {}, "such as \"62-138\""},
+      {"restored", rules::text, false, {}, "what was damaged and how it was restored"},
+      {"own", rules::text, false, {}, "instead of all others: what upstream has no test of"}};
   static const Fields skip_entry = {{"when", rules::condition, true}, {"reason", rules::text, true}};
   static const Fields cpu_form_entry = {{"when", rules::condition}, {"text", rules::text, true}};
   static const Rule cpu_form_rule{.types = types::map, .fields = &cpu_form_entry};

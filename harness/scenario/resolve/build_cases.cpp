@@ -24,6 +24,8 @@ std::vector<std::string> texts_of(const DataTree& map, std::string_view key) {
 std::string source_text(const DataTree& tree) {
   const DataTree* source = tree.find("source");
   if (!source) return "";
+  if (source->find("own")) return "own: " + source->text_at("own");
+  if (!source->find("seed")) return source->text_at("file");
   return "seed " + source->text_at("seed") + ", lines " + source->text_at("lines") + " (" +
          source->text_at("file") + ")";
 }
@@ -73,6 +75,8 @@ void keep_carried(Case& a_case) {
 // Left to itself a scenario stands for upstream's cases where every additional axis has its first value, and
 // a twin for none.
 bool stands_for_upstream(const Scenario& scenario, const Binding& binding, Mistakes& mistakes) {
+  const DataTree* source = scenario.tree.find("source");
+  if (source && source->find("own")) return false;
   const DataTree* of_seed = scenario.tree.find("of_seed");
   const bool marked = of_seed ? holds(of_seed, binding.scope, mistakes) : scenario.id == scenario.method;
   return marked && (binding.of_seed || (of_seed && of_seed->is_string()));
