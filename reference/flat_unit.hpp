@@ -44,6 +44,7 @@ class FlatUnit : public Unit {
     const void* storage;
   };
   bool forced_full_precision() const;
+  at::ScalarType reduce_dtype() const;
   void put_back();
   std::vector<at::Tensor> take_gradients();
   void accept(std::size_t member, const at::Tensor& reduced);

@@ -24,6 +24,11 @@ std::vector<at::Tensor> FlatUnit::take_gradients() {
   return gradients;
 }
 
+at::ScalarType FlatUnit::reduce_dtype() const {
+  const FlatMixedPrecision& mixed = settings_.mixed_precision;
+  return mixed.reduce_dtype.value_or(mixed.param_dtype.value_or(parameters_.front().master.scalar_type()));
+}
+
 void FlatUnit::accept(std::size_t member, const at::Tensor& reduced) {
   UnitParameter& p = parameters_[member];
   if (!p.master.requires_grad()) return;
@@ -32,7 +37,8 @@ void FlatUnit::accept(std::size_t member, const at::Tensor& reduced) {
   at::Tensor& gradient = p.master.mutable_grad();
   if (keep_low && gradient.defined()) gradient = gradient.to(p.master.scalar_type());
   accumulate_gradient(p.master, reduced.to(p.master.scalar_type()));
-  if (keep_low) gradient = gradient.to(compute_dtype(p));
+  // Sharded, the kept gradient has the compute dtype; not sharded, it stays as it was reduced.
+  if (keep_low) gradient = gradient.to(settings_.shards() ? compute_dtype(p) : reduce_dtype());
 }
 
 void FlatUnit::reduce(const std::vector<Unit*>& peers, Order order) {
@@ -56,7 +62,6 @@ void FlatUnit::reduce(const std::vector<Unit*>& peers, Order order) {
     return;
   }
 
-  const FlatMixedPrecision& mixed = settings_.mixed_precision;
   const auto size = static_cast<std::size_t>(settings_.group.size),
              replicas = static_cast<std::size_t>(settings_.group.replicas);
   const double divisor = static_cast<double>(size * replicas);
@@ -70,9 +75,7 @@ void FlatUnit::reduce(const std::vector<Unit*>& peers, Order order) {
       std::vector<at::Tensor> buffers;
       for (std::size_t r = first + replica * size; r < first + (replica + 1) * size; ++r) {
         at::Tensor flat = layout_.join(gradients[r], length);
-        const at::ScalarType reduce_dtype =
-            mixed.reduce_dtype.value_or(mixed.param_dtype.value_or(parameters_.front().master.scalar_type()));
-        if (!forced_full_precision()) flat = flat.to(reduce_dtype);
+        if (!forced_full_precision()) flat = flat.to(reduce_dtype());
         divide(flat, predivide_factor(divisor));
         buffers.push_back(std::move(flat));
       }

@@ -1,8 +1,12 @@
 #include "reference/rank.hpp"
 
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
 #include <cstdio>
 #include <utility>
 
+#include "harness/sdk/cpp/build_model.hpp"
 #include "reference/flat_units.hpp"
 #include "reference/fully_shard.hpp"
 
@@ -40,9 +44,39 @@ void Rank::shard(sdk::Model& model) {
   sharded_[model.instance] = std::move(sharded);
 }
 
-sdk::Tensors Rank::forward(sdk::Model& model, sdk::Tensors inputs) {
+// Units hold on to masters, which are on the meta device until now: they and their slots get the values of a
+// model that was built with values.
+void Rank::materialize(sdk::Model& model) {
+  const auto built = build_model(context().a_case.models.at(model.instance), context().data, model.instance,
+                                 device(), context().recorder);
+  std::map<const at::TensorImpl*, at::Tensor> real;  // by what it takes the place of; ties stay ties
+  const std::vector<sdk::Slot> values = parameter_slots_with_ties(*built),
+                               places = parameter_slots_with_ties(*model.module);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const at::Tensor before = places[i].tensor();
+    const at::Tensor value = values.at(i).tensor();
+    value.set_requires_grad(before.requires_grad());
+    real[before.unsafeGetTensorImpl()] = value;
+    places[i].owner->set_parameter(places[i].key, value);
+  }
+  for (auto& [name, buffer] : sdk::named_buffers(*built)) {
+    const std::size_t dot = name.rfind('.');
+    model.module->child(dot == std::string::npos ? "" : name.substr(0, dot))
+        .set_buffer(dot == std::string::npos ? name : name.substr(dot + 1), buffer);
+  }
+  for (Unit* unit : units_of(model)) {
+    for (UnitParameter& parameter : unit->parameters())
+      parameter.master = real.at(parameter.master.unsafeGetTensorImpl());
+  }
+}
+
+void Rank::cast(sdk::Model& model, at::ScalarType dtype) {
+  if (!context().data.widened()) Operations::cast(model, dtype);
+}
+
+sdk::Tensors Rank::forward(sdk::Model& model, const std::string& module, sdk::Tensors inputs) {
   try {
-    return Operations::forward(model, std::move(inputs));
+    return Operations::forward(model, module, std::move(inputs));
   } catch (...) {
     for (Unit* unit : units_of(model)) unit->abandon_forward();
     throw;
@@ -74,7 +108,7 @@ void Rank::control(sdk::Model& model, const sdk::Json& verb) {
 std::function<void()> Rank::enter(sdk::Model& model, const sdk::Json& verb) {
   if (verb.at("scope") == "summon") {
     summon(model);
-    return [] {};
+    return verb.value("writeback", true) ? [] {} : undo_changes(model);
   }
   std::vector<std::function<void()>> restore;
   for (Unit* unit : units_of(model)) {
@@ -92,6 +126,21 @@ void Rank::summon(const sdk::Model& model) {
   for (Unit* unit : units_of(model)) {
     if (auto* flat = dynamic_cast<FlatUnit*>(unit)) flat->write_back();
   }
+}
+
+// Without writeback the shards stay as they were. A unit that is not sharded has shown its only copy.
+std::function<void()> Rank::undo_changes(const sdk::Model& model) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> before;
+  for (Unit* unit : units_of(model)) {
+    const auto* flat = dynamic_cast<FlatUnit*>(unit);
+    if (!flat || !flat->settings().shards()) continue;
+    for (const UnitParameter& parameter : unit->parameters())
+      before.emplace_back(parameter.master, parameter.master.detach().clone());
+  }
+  return [before] {
+    const c10::AutoGradMode no_grad(false);
+    for (const auto& [master, value] : before) at::Tensor(master).copy_(value);
+  };
 }
 
 std::vector<sdk::Exposed> Rank::full_parameters(sdk::Model& model) {

@@ -22,7 +22,9 @@ class Rank : public sdk::Operations {
   sdk::Identity identity() const override;
 
   void shard(sdk::Model& model) override;
-  sdk::Tensors forward(sdk::Model& model, sdk::Tensors inputs) override;
+  void materialize(sdk::Model& model) override;
+  void cast(sdk::Model& model, at::ScalarType dtype) override;
+  sdk::Tensors forward(sdk::Model& model, const std::string& module, sdk::Tensors inputs) override;
   // Autograd only; the simulation reduces when all ranks are done.
   void backward(const at::Tensor& loss) override;
   void control(sdk::Model& model, const sdk::Json& verb) override;
@@ -37,7 +39,8 @@ class Rank : public sdk::Operations {
 
  private:
   std::vector<Unit*> units_of(const sdk::Model& model) const;
-  void summon(const sdk::Model& model);  // what FSDP does before it gathers everything
+  std::function<void()> undo_changes(const sdk::Model& model);  // made now, to be called later
+  void summon(const sdk::Model& model);                         // what FSDP does before it gathers everything
 
   std::map<std::string, ShardedModel> sharded_;  // by instance
 };

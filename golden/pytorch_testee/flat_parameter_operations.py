@@ -13,15 +13,15 @@ from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from torch.distributed.fsdp._common_utils import TrainingState, _FSDPState
 from torch.distributed.fsdp._traversal_utils import _get_fsdp_states_with_modules
-from torch.distributed.tensor import DTensor
 
-from fsdp_cts_sdk import Exposed, Model, Operations, Parameter, StateDict, rows, whole
+from fsdp_cts_sdk import Exposed, Model, Operations, Parameter, StateDict, whole
 from fsdp_cts_sdk.graph import clean_name
 from fsdp_cts_sdk.modules import class_label
 from pytorch_testee.flat_units import apply_composable, apply_wrapper, unit_settings
 from pytorch_testee.flat_views import FlatViews
-from pytorch_testee.fully_shard_operations import placement_of
 from pytorch_testee.groups import Groups
+from pytorch_testee.optimizer_states import load_optimizer_state_dict, optimizer_state_dict
+from pytorch_testee.placements import state_item
 from pytorch_testee.instruments import Instruments
 
 Step = dict[str, Any]
@@ -90,11 +90,18 @@ class FlatParameterOperations(Operations):
         with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[kind]):
             native = model.module.state_dict()
         native = {name: value if isinstance(value, ShardedTensor) else value.clone() for name, value in native.items()}
-        return StateDict({"kind": kind, "state": native}, [_state_item(clean_name(name), v) for name, v in native.items()])
+        return StateDict({"kind": kind, "state": native}, [state_item(clean_name(name), v) for name, v in native.items()])
 
     def load_state_dict(self, model: Model, state: StateDict) -> None:
         with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[state.native["kind"]]):
             model.module.load_state_dict(dict(state.native["state"]))  # the hooks empty the dictionary they are given
+
+    def optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, kind: str) -> StateDict:
+        with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[kind]):
+            return optimizer_state_dict(model, optimizer, kind)
+
+    def load_optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, state: StateDict) -> None:
+        load_optimizer_state_dict(model, optimizer, state)
 
     def zero_parameters(self, model: Model) -> None:
         with FullyShardedDataParallel.summon_full_params(model.module), torch.no_grad():
@@ -137,19 +144,6 @@ def states(model: Model) -> list[tuple[_FSDPState, torch.nn.Module]]:
 
 def _inner(module: torch.nn.Module) -> torch.nn.Module:
     return getattr(module, "_fsdp_wrapped_module", module)
-
-
-def _state_item(name: str, value: Any) -> Exposed:
-    if isinstance(value, DTensor):
-        return Exposed(name, value._local_tensor, placement_of(value))
-    if not isinstance(value, ShardedTensor):
-        return Exposed(name, value, whole(value.shape))
-    shards = value.local_shards()
-    if not shards:
-        return Exposed(name, torch.empty(0, dtype=value.dtype), rows(value.size(), 0, 0, 0))
-    (shard,) = shards
-    offset, count = shard.metadata.shard_offsets[0], shard.metadata.shard_sizes[0]
-    return Exposed(name, shard.tensor, rows(value.size(), 0, offset, count))
 
 
 @contextmanager

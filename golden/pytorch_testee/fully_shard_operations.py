@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
-from torch.distributed.tensor import DTensor, Shard
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor import DTensor
 
-from fsdp_cts_sdk import Exposed, Model, Operations, Parameter, Placement, StateDict, rows, whole
+from fsdp_cts_sdk import Exposed, Model, Operations, Parameter, StateDict, whole
 from fsdp_cts_sdk.dtypes import optional_dtype, optional_dtype_name
 from fsdp_cts_sdk.graph import clean_name
 from fsdp_cts_sdk.modules import class_label
 from pytorch_testee.compat import set_gradient_divide_factor
 from pytorch_testee.groups import Groups
 from pytorch_testee.instruments import Instruments
+from pytorch_testee.optimizer_states import load_optimizer_state_dict, optimizer_state_dict
+from pytorch_testee.placements import placement_of
 
 Step = dict[str, Any]
 
@@ -31,6 +30,7 @@ class FullyShardOperations(Operations):
     def __init__(self, groups: Groups, instruments: Instruments) -> None:
         self._groups = groups
         self._instruments = instruments
+        self._unshards: dict[str, Any] = {}  # begun, by module path
 
     # Construction.
     def shard(self, model: Model) -> None:
@@ -47,6 +47,10 @@ class FullyShardOperations(Operations):
             target.set_is_last_backward(value)
         elif verb == "set_gradient_divide_factor":
             set_gradient_divide_factor(target, value)
+        elif verb == "unshard" and step.get("async"):
+            self._unshards[step["module"]] = target.unshard(async_op=True)
+        elif verb == "wait_unshard":
+            self._unshards.pop(step["module"]).wait()
         elif verb in ("unshard", "reshard"):
             getattr(target, verb)()
         elif verb in ("set_forward_prefetch", "set_backward_prefetch"):
@@ -116,6 +120,12 @@ class FullyShardOperations(Operations):
         full = not any(isinstance(value, DTensor) for value in state.native.values())
         set_model_state_dict(model.module, dict(state.native), options=StateDictOptions(full_state_dict=full))
 
+    def optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, kind: str) -> StateDict:
+        return optimizer_state_dict(model, optimizer, kind)
+
+    def load_optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, state: StateDict) -> None:
+        load_optimizer_state_dict(model, optimizer, state)
+
     def zero_parameters(self, model: Model) -> None:
         with torch.no_grad():
             for _, parameter in self.named_parameters(model):
@@ -157,22 +167,6 @@ def _arguments(model: Model, unit: dict[str, Any]) -> dict[str, Any]:
         dims = {model.slot(name).tensor: dim for name, dim in unit["shard_dims"].items()}
         arguments["shard_placement_fn"] = lambda parameter: Shard(dims[parameter]) if parameter in dims else None
     return arguments
-
-
-def placement_of(tensor: torch.Tensor) -> Placement:
-    if not isinstance(tensor, DTensor):
-        return whole(tensor.shape)
-    return _placement(tensor.shape, tensor.device_mesh, tensor.placements)
-
-
-@functools.cache  # asked for every parameter at every observation, and slow to find out
-def _placement(shape: torch.Size, mesh: DeviceMesh, placements: tuple[Any, ...]) -> Placement:
-    """At most one of the placements shards: FSDP2 makes no others."""
-    dims = [placement.dim for placement in placements if isinstance(placement, Shard)]
-    if not dims:
-        return whole(shape)
-    local_shape, offset = compute_local_shape_and_global_offset(shape, mesh, placements)
-    return rows(shape, dims[0], offset[dims[0]], local_shape[dims[0]])
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

@@ -85,6 +85,22 @@ void print_methods(const Coverage& coverage, const std::optional<Results>& resul
   }
 }
 
+// Upstream's tests beyond the seeds, and what upstream has no test of.
+void print_extensions(const Coverage& coverage) {
+  int methods = static_cast<int>(coverage.methods.size()), present = coverage.methods_present;
+  std::cout << "beyond the seeds\n";
+  for (const AreaCoverage& one : coverage.areas) {
+    methods += one.area.methods;
+    present += one.present;
+    std::cout << fmt::format("  {:<12} {:>3} of {:>3} methods present{}, {:>4} cases, {:>4} runnable here\n",
+                             one.area.name, one.present, one.area.methods,
+                             one.area.out ? fmt::format(" ({} are not this suite's)", one.area.out) : "",
+                             one.combinations, one.runnable);
+  }
+  std::cout << fmt::format("{} scenarios of our own\nof upstream's whole tree {} of {} methods are present\n",
+                           coverage.own, present, methods);
+}
+
 void print_totals(const Coverage& coverage, const std::vector<std::string>& untested) {
   for (const std::string& fault : coverage.faults) std::cout << "fault: " << fault << "\n";
   std::cout << fmt::format(
@@ -142,7 +158,8 @@ void add_coverage(CLI::App& app, Shared& shared) {
     const Suite suite = find_suite(shared.root);
     const std::vector<Case> cases = load_cases(suite.conformance());
     const Machine machine = this_machine();
-    const Coverage coverage = measure_coverage(cases, load_seeds(suite.conformance()), machine);
+    const Coverage coverage =
+        measure_coverage(cases, load_seeds(suite.conformance()), load_upstream(suite.conformance()), machine);
     const std::vector<std::string> untested = without_line(suite, cases);
     std::optional<Results> passing;
     if (!options->report.empty()) passing = results(cases, read_report(options->report), machine);
@@ -153,6 +170,7 @@ void add_coverage(CLI::App& app, Shared& shared) {
       std::cout << json.dump(1) << "\n";
     } else {
       print_methods(coverage, passing);
+      print_extensions(coverage);
       print_totals(coverage, untested);
       if (passing)
         std::cout << fmt::format("{} methods pass in the report given\n",

@@ -21,6 +21,8 @@ std::string phase_of(const std::string& verb, const Json& step) {
       {"reshard", "reshard"},
       {"state_dict", "state_dict"},
       {"load_state_dict", "state_dict"},
+      {"optimizer_state_dict", "state_dict"},
+      {"load_optimizer_state_dict", "state_dict"},
       {"clip_grad_norm", "optimizer"},
       {"zero_parameters", "summon"},
       {"mutate", "mutate"},

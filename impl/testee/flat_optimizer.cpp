@@ -12,13 +12,17 @@ namespace {
 
 using Originals = std::vector<fsdp::flat::OriginalParameter>;
 
-class FlatOptimizer : public sdk::Optimizer {
+class FlatOptimizer : public LibraryOptimizer {
  public:
   FlatOptimizer(const sdk::Json& verb, std::shared_ptr<torch::nn::Module> model)
       : model_(std::move(model)), optimizer_(testee::make_optimizer(verb, updated())) {}
 
   void step() override { optimizer_->step(); }
   void zero_grad(bool set_to_none) override { optimizer_->zero_grad(set_to_none); }
+  fsdp::OptimizerState library_state() const override { return optimizer_->library_state(); }
+  void load_library_state(const fsdp::OptimizerState& state) override {
+    optimizer_->load_library_state(state);
+  }
 
   std::vector<State> state() const override {
     std::vector<State> states;
@@ -59,7 +63,7 @@ class FlatOptimizer : public sdk::Optimizer {
 
   std::shared_ptr<torch::nn::Module> model_;
   std::vector<sdk::OptimizerParameter> updated_;
-  std::unique_ptr<sdk::Optimizer> optimizer_;
+  std::unique_ptr<LibraryOptimizer> optimizer_;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "fsdp/flat/state_dict.hpp"
 #include "impl/testee/flat_optimizer.hpp"
 #include "impl/testee/flat_plan.hpp"
+#include "impl/testee/optimizers.hpp"
 #include "impl/testee/state_dicts.hpp"
 
 namespace fsdp_cts::testee {
@@ -137,6 +138,22 @@ void FlatParameterOperations::load_state_dict(sdk::Model& model, const sdk::Stat
   if (!is_sharded(state)) return flat::load_full_state_dict(*model.module, full_of(state));
   const flat::ShardedStateDict places = flat::sharded_state_dict(*model.module);
   flat::load_sharded_state_dict(*model.module, sharded_of(state, places));
+}
+
+sdk::StateDict FlatParameterOperations::optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                                             const std::string& kind) {
+  const fsdp::OptimizerState kept = dynamic_cast<LibraryOptimizer&>(optimizer).library_state();
+  if (kind == "full") return optimizer_state_of(flat::full_optimizer_state(*model.module, kept));
+  return optimizer_state_of(flat::sharded_optimizer_state(*model.module, kept));
+}
+
+void FlatParameterOperations::load_optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                                        const sdk::StateDict& state) {
+  const auto* full = std::any_cast<fsdp::FullOptimizerState>(&state.native);
+  dynamic_cast<LibraryOptimizer&>(optimizer).load_library_state(
+      full ? flat::shard_full_optimizer_state(*model.module, *full)
+           : flat::flatten_sharded_optimizer_state(
+                 *model.module, std::any_cast<const fsdp::ShardedOptimizerState&>(state.native)));
 }
 
 void FlatParameterOperations::zero_parameters(sdk::Model& model) {

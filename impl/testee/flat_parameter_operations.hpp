@@ -28,6 +28,10 @@ class FlatParameterOperations : public LibraryOperations {
   std::vector<sdk::Exposed> full_parameters(sdk::Model& model) override;
   sdk::StateDict state_dict(sdk::Model& model, const std::string& kind) override;
   void load_state_dict(sdk::Model& model, const sdk::StateDict& state) override;
+  sdk::StateDict optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                      const std::string& kind) override;
+  void load_optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                 const sdk::StateDict& state) override;
   void zero_parameters(sdk::Model& model) override;
   // What is not exposed can still be written to in place, where it lies in the flat parameter.
   at::Tensor exposed(sdk::Model& model, const std::string& name) override;

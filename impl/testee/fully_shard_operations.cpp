@@ -45,7 +45,19 @@ std::unique_ptr<sdk::Optimizer> FullyShardOperations::make_optimizer(sdk::Model&
 void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
   const std::string what = verb.at("verb");
   fsdp::FSDPModule unit = fsdp::FSDPModule::of(*module_at(model, verb.value("module", "")));
-  if (what == "unshard") return static_cast<void>(unit.unshard());
+  if (what == "unshard") {
+    if (verb.value("async", false)) {
+      unshards_.insert_or_assign(verb.value("module", ""), unit.unshard(true).value());
+    } else {
+      unit.unshard();
+    }
+    return;
+  }
+  if (what == "wait_unshard") {
+    unshards_.at(verb.value("module", "")).wait();
+    unshards_.erase(verb.value("module", ""));
+    return;
+  }
   if (what == "reshard") return unit.reshard();
   if (what == "set_forward_prefetch")
     return unit.set_modules_to_forward_prefetch(modules_at(model, verb.at("targets")));
@@ -101,6 +113,22 @@ void FullyShardOperations::load_state_dict(sdk::Model& model, const sdk::StateDi
   if (!is_sharded(state)) return fsdp::load_full_state_dict(*model.module, full_of(state));
   const fsdp::ShardedStateDict places = fsdp::sharded_state_dict(*model.module);
   fsdp::load_sharded_state_dict(*model.module, sharded_of(state, places));
+}
+
+sdk::StateDict FullyShardOperations::optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                                          const std::string& kind) {
+  const fsdp::OptimizerState kept = dynamic_cast<LibraryOptimizer&>(optimizer).library_state();
+  if (kind == "full") return optimizer_state_of(fsdp::full_optimizer_state(*model.module, kept));
+  return optimizer_state_of(fsdp::sharded_optimizer_state(*model.module, kept));
+}
+
+void FullyShardOperations::load_optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                                     const sdk::StateDict& state) {
+  const auto* full = std::any_cast<fsdp::FullOptimizerState>(&state.native);
+  dynamic_cast<LibraryOptimizer&>(optimizer).load_library_state(
+      full ? fsdp::load_full_optimizer_state(*model.module, *full)
+           : fsdp::load_sharded_optimizer_state(
+                 *model.module, std::any_cast<const fsdp::ShardedOptimizerState&>(state.native)));
 }
 
 std::vector<sdk::Unit> FullyShardOperations::units(sdk::Model& model) {

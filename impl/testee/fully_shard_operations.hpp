@@ -25,10 +25,17 @@ class FullyShardOperations : public LibraryOperations {
   std::vector<sdk::Exposed> full_parameters(sdk::Model& model) override;
   sdk::StateDict state_dict(sdk::Model& model, const std::string& kind) override;
   void load_state_dict(sdk::Model& model, const sdk::StateDict& state) override;
+  sdk::StateDict optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                      const std::string& kind) override;
+  void load_optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                 const sdk::StateDict& state) override;
 
   std::vector<sdk::Unit> units(sdk::Model& model) override;
   std::map<std::string, std::int64_t> counters(sdk::Model& model) override;
   std::string training_state(sdk::Model& model) override;
+
+ private:
+  std::map<std::string, fsdp::UnshardHandle> unshards_;  // begun, by module path
 };
 
 }  // namespace fsdp_cts::testee

@@ -59,12 +59,16 @@ std::vector<Group> groups_of(const sdk::Json& verb, const Parameters& parameters
   return result;
 }
 
-class Sgd : public sdk::Optimizer {
+class Sgd : public LibraryOptimizer {
  public:
   explicit Sgd(std::vector<Group> groups)
       : groups_(std::move(groups)), sgd_(torch_groups(groups_), torch::optim::SGDOptions(1e-3)) {}
   void step() override { sgd_.step(); }
   void zero_grad(bool set_to_none) override { sgd_.zero_grad(set_to_none); }
+  fsdp::OptimizerState library_state() const override { return fsdp::optim::state_of(sgd_); }
+  void load_library_state(const fsdp::OptimizerState& state) override {
+    fsdp::optim::load_state(sgd_, state);
+  }
   std::vector<State> state() const override {
     std::vector<State> states;
     for (const Group& group : groups_) {
@@ -94,12 +98,16 @@ class Sgd : public sdk::Optimizer {
   torch::optim::SGD sgd_;
 };
 
-class Adam : public sdk::Optimizer {
+class Adam : public LibraryOptimizer {
  public:
   Adam(std::vector<Group> groups, bool decoupled)
       : groups_(std::move(groups)), adam_(adam_groups(groups_, decoupled)) {}
   void step() override { adam_.step(); }
   void zero_grad(bool set_to_none) override { adam_.zero_grad(set_to_none); }
+  fsdp::OptimizerState library_state() const override { return fsdp::optim::state_of(adam_); }
+  void load_library_state(const fsdp::OptimizerState& state) override {
+    fsdp::optim::load_state(adam_, state);
+  }
   std::vector<State> state() const override {
     std::vector<State> states;
     for (const Group& group : groups_) {
@@ -137,7 +145,7 @@ class Adam : public sdk::Optimizer {
 
 }  // namespace
 
-std::unique_ptr<sdk::Optimizer> make_optimizer(const sdk::Json& verb, const Parameters& parameters) {
+std::unique_ptr<LibraryOptimizer> make_optimizer(const sdk::Json& verb, const Parameters& parameters) {
   const std::string kind = verb.at("kind");
   std::vector<Group> groups = groups_of(verb, parameters);
   if (kind == "SGD") return std::make_unique<Sgd>(std::move(groups));

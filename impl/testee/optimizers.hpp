@@ -5,11 +5,19 @@
 #include <memory>
 #include <vector>
 
+#include "fsdp/optim_state.hpp"
 #include "harness/sdk/cpp/optimizer.hpp"
 
 namespace fsdp_cts::testee {
 
-std::unique_ptr<sdk::Optimizer> make_optimizer(const sdk::Json& verb,
-                                               const std::vector<sdk::OptimizerParameter>& parameters);
+// One whose state the library's functions on optimizer state can take out and put in.
+class LibraryOptimizer : public sdk::Optimizer {
+ public:
+  virtual fsdp::OptimizerState library_state() const = 0;
+  virtual void load_library_state(const fsdp::OptimizerState& state) = 0;
+};
+
+std::unique_ptr<LibraryOptimizer> make_optimizer(const sdk::Json& verb,
+                                                 const std::vector<sdk::OptimizerParameter>& parameters);
 
 }  // namespace fsdp_cts::testee

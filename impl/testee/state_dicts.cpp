@@ -30,6 +30,33 @@ sdk::StateDict state_of(const fsdp::ShardedStateDict& sharded) {
   return result;
 }
 
+sdk::StateDict optimizer_state_of(fsdp::FullOptimizerState full) {
+  sdk::StateDict result;
+  for (auto& [name, values] : full) {
+    for (auto& [key, value] : values) {
+      value = value.clone();
+      if (key != "step") result.items.push_back({name + "/" + key, value, sdk::whole(value.sizes().vec())});
+    }
+  }
+  result.native = std::move(full);
+  return result;
+}
+
+sdk::StateDict optimizer_state_of(fsdp::ShardedOptimizerState sharded) {
+  sdk::StateDict result;
+  for (auto& [name, values] : sharded) {
+    for (auto& [key, value] : values) {
+      value.local = value.local.clone();
+      if (key == "step") continue;
+      result.items.push_back(
+          {name + "/" + key, value.local,
+           value.group ? placement_of(value.layout) : sdk::whole(value.local.sizes().vec())});
+    }
+  }
+  result.native = std::move(sharded);
+  return result;
+}
+
 bool is_sharded(const sdk::StateDict& state) {
   return std::any_of(state.items.begin(), state.items.end(),
                      [](const sdk::Exposed& item) { return item.placement.sharded; });

@@ -171,6 +171,16 @@ void Testee::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
   of(model).load_state_dict(model, state);
 }
 
+sdk::StateDict Testee::optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                            const std::string& kind) {
+  return of(model).optimizer_state_dict(model, optimizer, kind);
+}
+
+void Testee::load_optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                       const sdk::StateDict& state) {
+  of(model).load_optimizer_state_dict(model, optimizer, state);
+}
+
 void Testee::zero_parameters(sdk::Model& model) {
   of(model).zero_parameters(model);
 }

@@ -27,6 +27,10 @@ class Testee : public LibraryOperations {
   std::vector<sdk::Exposed> full_parameters(sdk::Model& model) override;
   sdk::StateDict state_dict(sdk::Model& model, const std::string& kind) override;
   void load_state_dict(sdk::Model& model, const sdk::StateDict& state) override;
+  sdk::StateDict optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                      const std::string& kind) override;
+  void load_optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
+                                 const sdk::StateDict& state) override;
   void zero_parameters(sdk::Model& model) override;
   at::Tensor exposed(sdk::Model& model, const std::string& name) override;
 

@@ -118,8 +118,28 @@ std::vector<SeedMethod> load_seeds(const std::filesystem::path& conformance) {
   return result;
 }
 
+std::vector<UpstreamArea> load_upstream(const std::filesystem::path& conformance) {
+  const std::filesystem::path file = conformance / "upstream.yaml";
+  Mistakes mistakes;
+  const DataTree tree = read_yaml(file, file.string(), mistakes);
+  const DataTree* areas = tree.find("areas");
+  if (!areas || !areas->is_map()) mistakes.add(tree.place, "lacks the map 'areas'");
+  std::vector<UpstreamArea> result;
+  for (const DataTree::Entry& entry : areas ? areas->entries : std::vector<DataTree::Entry>{}) {
+    const std::size_t noted = mistakes.noted();
+    check(entry.value, {.types = types::map, .fields = &upstream_area_fields()}, entry.key, Stage::evaluated,
+          mistakes);
+    if (mistakes.noted() != noted) continue;
+    const DataTree* out = entry.value.find("out");
+    result.push_back(
+        {entry.key, entry.value.find("methods")->scalar.get<int>(), out ? out->scalar.get<int>() : 0});
+  }
+  mistakes.throw_if_any();
+  return result;
+}
+
 Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<SeedMethod>& seeds,
-                          const Machine& machine) {
+                          const std::vector<UpstreamArea>& upstream, const Machine& machine) {
   std::map<std::string, std::map<std::string, Combination>> by_method;
   for (const Case& a_case : cases) {
     Combination& combination = by_method[a_case.method][without_world(a_case)];
@@ -159,19 +179,58 @@ Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<Seed
     coverage.methods_present += method.present > 0;
     add_faults(method, coverage.faults);
   }
+  for (const UpstreamArea& area : upstream) coverage.areas.push_back({area});
   for (const auto& [method, combinations] : by_method) {
-    const bool of_seed = std::any_of(combinations.begin(), combinations.end(),
-                                     [](const auto& entry) { return entry.second.of_seed; });
-    if (of_seed && !known.count(method))
+    if (known.count(method)) continue;
+    const int of_upstream = static_cast<int>(std::count_if(
+        combinations.begin(), combinations.end(), [](const auto& entry) { return entry.second.of_seed; }));
+    const auto area = std::find_if(
+        coverage.areas.begin(), coverage.areas.end(),
+        [&](const AreaCoverage& one) { return method.substr(0, method.find('/')) == one.area.name; });
+    if (of_upstream == 0) {
+      ++coverage.own;
+    } else if (area == coverage.areas.end()) {
       coverage.faults.push_back(
           method +
-          ": a scenario of this method exists, seeds.yaml does not list it; one that is no "
-          "upstream method's says of_seed: \"false\"");
+          ": a scenario of this method exists, neither seeds.yaml lists it nor upstream.yaml its area; one "
+          "that is no upstream method's says source: {own: ...}");
+    } else {
+      ++area->present;
+      area->combinations += of_upstream;
+      for (const auto& [id, combination] : combinations)
+        area->runnable += combination.of_seed && combination.runnable;
+    }
+  }
+  for (const AreaCoverage& area : coverage.areas) {
+    if (area.present > area.area.methods - area.area.out)
+      coverage.faults.push_back(area.area.name + ": " + plural(area.present, "method") +
+                                " present, upstream has " +
+                                std::to_string(area.area.methods - area.area.out) + " of this subject");
   }
   coverage.programs = static_cast<int>(all_programs.size());
   measure_suite(cases, machine, coverage);
   return coverage;
 }
+
+namespace {
+
+Json upstream_json(const Coverage& coverage) {
+  int methods = static_cast<int>(coverage.methods.size()), present = coverage.methods_present;
+  Json areas = Json::array();
+  for (const AreaCoverage& one : coverage.areas) {
+    methods += one.area.methods;
+    present += one.present;
+    areas.push_back({{"area", one.area.name},
+                     {"methods", one.area.methods},
+                     {"out", one.area.out},
+                     {"present", one.present},
+                     {"combinations", one.combinations},
+                     {"runnable", one.runnable}});
+  }
+  return {{"methods", methods}, {"present", present}, {"areas", areas}};
+}
+
+}  // namespace
 
 Json coverage_json(const Coverage& coverage) {
   Json methods = Json::array(), seeds = Json::array();
@@ -206,6 +265,8 @@ Json coverage_json(const Coverage& coverage) {
           {"dropped", coverage.dropped},
           {"runnable_cases", tally_json(coverage.cases)},
           {"distinct_programs", tally_json(coverage.distinct)},
+          {"upstream", upstream_json(coverage)},
+          {"own", coverage.own},
           {"self_reported", coverage.self_reported},
           {"faults", coverage.faults}};
 }

@@ -1,4 +1,5 @@
-// How much of the upstream test files the scenarios cover. The truth is conformance/seeds.yaml; every
+// How much of the upstream test files the scenarios cover. The truth is conformance/seeds.yaml for the five
+// seeds, of which every combination is due, and conformance/upstream.yaml for the rest of upstream's tree. An
 // upstream combination counts once however many worlds it runs at.
 #pragma once
 
@@ -22,6 +23,23 @@ struct SeedMethod {
 // Throws ScenarioError with file and line.
 std::vector<SeedMethod> load_seeds(const std::filesystem::path& conformance);
 
+// Some files of upstream's tree beyond the seeds, as upstream.yaml lists them.
+struct UpstreamArea {
+  std::string name;  // "F2TRAIN", the first part of its scenarios' ids
+  int methods = 0;   // of upstream
+  int out = 0;       // of these, outside of the suite's subject
+};
+
+// Throws ScenarioError with file and line.
+std::vector<UpstreamArea> load_upstream(const std::filesystem::path& conformance);
+
+struct AreaCoverage {
+  UpstreamArea area;
+  int present = 0;       // methods that a scenario stands for
+  int combinations = 0;  // of these methods' scenarios, without twins and further worlds
+  int runnable = 0;      // of `combinations`
+};
+
 struct MethodCoverage {
   SeedMethod seed;
   int present = 0;    // combinations that a scenario has
@@ -42,6 +60,8 @@ struct Tally {
 
 struct Coverage {
   std::vector<MethodCoverage> methods;  // in the order of seeds.yaml
+  std::vector<AreaCoverage> areas;      // in the order of upstream.yaml
+  int own = 0;                          // scenarios that no upstream test is like
   std::vector<std::string>
       faults;  // scenarios of no known method, more combinations than upstream has, early returns that differ
   int expected = 0, present = 0, runnable = 0, cpu_forms = 0, programs = 0, missing = 0;
@@ -54,12 +74,14 @@ struct Coverage {
 };
 
 Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<SeedMethod>& seeds,
-                          const Machine& machine);
+                          const std::vector<UpstreamArea>& upstream, const Machine& machine);
 
 // {complete, expected, present, runnable, cpu_forms, programs, missing, methods: [{method, seed, items,
 // expected, early_returns, present, runnable, cpu_forms, programs, skipped, additions, missing}], seeds:
 // [{seed, methods, expected, present, runnable, missing}], dropped: {sentence: combinations}, runnable_cases
-// and distinct_programs: {all, numeric, exact}, self_reported: [scenario], faults}
+// and distinct_programs: {all, numeric, exact}, upstream: {methods, present, areas: [{area, methods, out,
+// present, combinations, runnable}]}, own, self_reported: [scenario], faults}. Upstream's methods are the
+// seeds' and the areas' together.
 Json coverage_json(const Coverage& coverage);
 
 }  // namespace fsdp_cts

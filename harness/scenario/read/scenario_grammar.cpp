@@ -109,6 +109,14 @@ const Fields& seed_method_fields() {
   return table;
 }
 
+const Fields& upstream_area_fields() {
+  static const Fields table = {{"files", rules::names, true, {}, "upstream paths"},
+                               {"methods", rules::positive, true, {}, "test methods in them"},
+                               {"out", rules::natural, false, 0, "of these, outside of the suite's subject"},
+                               {"why", rules::text, false, {}, "what those are"}};
+  return table;
+}
+
 namespace {
 
 const Rule& formula_rule() {

@@ -8,7 +8,8 @@ namespace fsdp_cts {
 const Fields& scenario_fields();
 const Fields& model_file_fields();
 const Fields& repeated_child_fields();
-const Fields& seed_method_fields();  // an entry of seeds.yaml
+const Fields& seed_method_fields();    // an entry of seeds.yaml
+const Fields& upstream_area_fields();  // an entry of upstream.yaml
 
 const Fields& data_fields();
 const Fields& input_fields();

@@ -68,6 +68,14 @@ class ProgramCheck {
     if (verb == "mutate") mutate(step);
     if (verb == "state_dict") state_dicts_.insert(step["as"].get<std::string>());
     if (verb == "load_state_dict") known("state dict", step["from"], state_dicts_);
+    if (verb == "optimizer_state_dict") {
+      known("optimizer", step["optimizer"], optimizers_);
+      state_dicts_.insert(step["as"].get<std::string>());
+    }
+    if (verb == "load_optimizer_state_dict") {
+      known("optimizer", step["optimizer"], optimizers_);
+      known("state dict", step["from"], state_dicts_);
+    }
     if (verb == "foreach_mul") foreach_mul(step);
     if (verb == "clip_grad_norm") registers_.insert(step["into"].get<std::string>());
     if (verb == "observe") observe(step);
@@ -91,7 +99,9 @@ class ProgramCheck {
     Names usable = inputs_;
     usable.insert(registers_.begin(), registers_.end());
     for (const Json& input : step["input"]) known("input or register", input, usable);
-    registers_.insert(step["output"].get<std::string>());
+    const Json& output = step["output"];
+    for (const Json& name : output.is_array() ? output : Json::array({output}))
+      registers_.insert(name.get<std::string>());
   }
 
   void loss(const Json& step) {

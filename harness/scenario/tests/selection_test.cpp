@@ -119,7 +119,7 @@ const std::vector<SeedMethod> two_methods = {{"F2MP/A/one", "F2MP", 1, 2, 0}, {"
 TEST(Coverage, CountsACombinationOnceHoweverManyWorlds) {
   std::vector<Case> cases = some_cases();
   cases.pop_back();
-  const Coverage coverage = measure_coverage(cases, two_methods, Machine{});
+  const Coverage coverage = measure_coverage(cases, two_methods, {}, Machine{});
   EXPECT_EQ(coverage.expected, 3);
   EXPECT_EQ(coverage.present, 2);
   EXPECT_EQ(coverage.runnable, 1);
@@ -133,7 +133,7 @@ TEST(Coverage, CountsACombinationOnceHoweverManyWorlds) {
             Json::parse(R"({"seed":"UOP","methods":1,"expected":1,"present":1,"runnable":0,"missing":0})"));
   cases.push_back(made("F2MP/A/one", "x=2,", 2));
   cases.back().cpu_form = "nothing is moved";
-  const Coverage full = measure_coverage(cases, two_methods, Machine{});
+  const Coverage full = measure_coverage(cases, two_methods, {}, Machine{});
   EXPECT_TRUE(full.complete());
   EXPECT_EQ(full.cpu_forms, 1);
 }
@@ -141,19 +141,35 @@ TEST(Coverage, CountsACombinationOnceHoweverManyWorlds) {
 TEST(Coverage, SurplusStrangersAndUnmarkedEarlyReturnsAreFaults) {
   std::vector<Case> cases = {made("F2MP/A/one", "x=1,", 2), made("F2MP/A/one", "x=2,", 2),
                              made("F2MP/A/one", "x=3,", 2), made("UOP/B/three", "", 2)};
-  EXPECT_THAT(measure_coverage(cases, two_methods, Machine{}).faults,
+  EXPECT_THAT(measure_coverage(cases, two_methods, {}, Machine{}).faults,
               ElementsAre(HasSubstr("3 combinations present, upstream has 2"),
                           HasSubstr("UOP/B/three: a scenario of this method exists")));
   cases = {made("UOP/B/three", "", 2)};
   cases[0].seed_cases = 0;  // of_seed: "false"
-  EXPECT_THAT(measure_coverage(cases, two_methods, Machine{}).faults, IsEmpty());
+  EXPECT_THAT(measure_coverage(cases, two_methods, {}, Machine{}).faults, IsEmpty());
   const std::vector<SeedMethod> early = {{"UOP/B/two", "UOP", 1, 1, 1}};
-  EXPECT_THAT(measure_coverage({made("UOP/B/two", "", 2)}, early, Machine{}).faults,
+  EXPECT_THAT(measure_coverage({made("UOP/B/two", "", 2)}, early, {}, Machine{}).faults,
               ElementsAre(HasSubstr("0 early returns marked by skip, upstream has 1")));
   cases = {made("UOP/B/two", "", 2)};
   cases[0].skip_reason = "x";
-  EXPECT_THAT(measure_coverage(cases, two_methods, Machine{}).faults,
+  EXPECT_THAT(measure_coverage(cases, two_methods, {}, Machine{}).faults,
               ElementsAre(HasSubstr("1 early return marked by skip, upstream has 0")));
+}
+
+TEST(Coverage, CountsMethodsBeyondTheSeedsByArea) {
+  std::vector<Case> cases = {made("F2SD/A/one", "x=1,", 2), made("F2SD/A/one", "x=2,", 2),
+                             made("F2SD/A/one#exact", "x=1,", 2), made("OWN/A/three", "", 2)};
+  cases.back().seed_cases = 0;
+  const std::vector<UpstreamArea> upstream = {{"F2SD", 2, 1}, {"F1SD", 5, 0}};
+  const Coverage coverage = measure_coverage(cases, two_methods, upstream, Machine{});
+  EXPECT_THAT(coverage.faults, IsEmpty());
+  EXPECT_EQ(coverage.own, 1);
+  EXPECT_EQ(coverage_json(coverage)["upstream"], Json::parse(R"({"methods":9,"present":1,"areas":[
+                {"area":"F2SD","methods":2,"out":1,"present":1,"combinations":2,"runnable":2},
+                {"area":"F1SD","methods":5,"out":0,"present":0,"combinations":0,"runnable":0}]})"));
+  cases.push_back(made("F2SD/A/two", "", 2));
+  EXPECT_THAT(measure_coverage(cases, two_methods, upstream, Machine{}).faults,
+              ElementsAre(HasSubstr("F2SD: 2 methods present, upstream has 1 of this subject")));
 }
 
 TEST(Seeds, MistakesHaveLines) {

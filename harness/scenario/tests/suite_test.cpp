@@ -201,14 +201,22 @@ TEST(Seeds, HaveTheTotalsOfTheUpstreamFiles) {
                           {"F2MP", 26}, {"C1MP", 8}, {"UOP", 349}, {"CORE", 1475}, {"WRAP", 58}}));
 }
 
+TEST(Upstream, HasTheTotalsOfTheWholeTree) {
+  int methods = 0;
+  for (const UpstreamArea& area : load_upstream(conformance)) methods += area.methods;
+  EXPECT_EQ(methods, 432);
+}
+
 TEST_F(Suite, CoversEverySeed) {
-  const Coverage coverage = measure_coverage(cases(), load_seeds(conformance), this_machine());
+  const Coverage coverage =
+      measure_coverage(cases(), load_seeds(conformance), load_upstream(conformance), this_machine());
   for (const std::string& fault : coverage.faults) ADD_FAILURE() << fault;
   for (const MethodCoverage& method : coverage.methods) EXPECT_EQ(method.missing(), 0) << method.seed.method;
 }
 
 TEST_F(Suite, ProgramsAreCountedBesideCases) {
-  const Coverage coverage = measure_coverage(cases(), load_seeds(conformance), Machine{});
+  const Coverage coverage =
+      measure_coverage(cases(), load_seeds(conformance), load_upstream(conformance), Machine{});
   EXPECT_GT(coverage.programs, 0);
   EXPECT_LT(coverage.programs, coverage.runnable);
   EXPECT_LT(coverage.distinct.all, coverage.cases.all);
@@ -220,8 +228,9 @@ TEST_F(Suite, ProgramsAreCountedBesideCases) {
 }
 
 TEST_F(Suite, NoScenarioRestsOnWhatTesteesSayAlone) {
-  EXPECT_THAT(measure_coverage(cases(), load_seeds(conformance), Machine{}).self_reported,
-              testing::IsEmpty());
+  EXPECT_THAT(
+      measure_coverage(cases(), load_seeds(conformance), load_upstream(conformance), Machine{}).self_reported,
+      testing::IsEmpty());
   std::vector<Case> shorn = cases();
   for (Case& each : shorn) {
     if (each.scenario != "WRAP/TestAutoWrap/test_module_wrap_policy") continue;
@@ -229,8 +238,9 @@ TEST_F(Suite, NoScenarioRestsOnWhatTesteesSayAlone) {
                                      [](const Json& line) { return line.contains("registered_parameters"); }),
                       each.expect.end());
   }
-  EXPECT_THAT(measure_coverage(shorn, load_seeds(conformance), Machine{}).self_reported,
-              testing::ElementsAre("WRAP/TestAutoWrap/test_module_wrap_policy"));
+  EXPECT_THAT(
+      measure_coverage(shorn, load_seeds(conformance), load_upstream(conformance), Machine{}).self_reported,
+      testing::ElementsAre("WRAP/TestAutoWrap/test_module_wrap_policy"));
 }
 
 }  // namespace

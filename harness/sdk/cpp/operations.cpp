@@ -42,6 +42,14 @@ void Operations::materialize(Model& model) {
   model.module = build_model(description, context().data, model.instance, device(), context().recorder);
 }
 
+void Operations::cast(Model& model, at::ScalarType dtype) {
+  const auto convert = [dtype](at::Tensor tensor) {
+    if (tensor.is_floating_point()) tensor.set_data(tensor.detach().to(dtype));
+  };
+  for (const Slot& slot : parameter_slots(*model.module)) convert(slot.tensor());
+  for (auto& [name, buffer] : named_buffers(*model.module)) convert(buffer);
+}
+
 void Operations::move(Model& model) {
   if (!device().is_cpu()) model.module->to(device());
 }
@@ -52,8 +60,8 @@ std::unique_ptr<Optimizer> Operations::make_optimizer(Model& model, const Json& 
   return sdk::make_optimizer(verb, selected);
 }
 
-Tensors Operations::forward(Model& model, Tensors inputs) {
-  return model.module->forward(std::move(inputs));
+Tensors Operations::forward(Model& model, const std::string& module, Tensors inputs) {
+  return model.module->child(module).forward(std::move(inputs));
 }
 void Operations::backward(const at::Tensor& loss) {
   loss.backward();
@@ -149,6 +157,18 @@ void Operations::load_state_dict(Model& model, const StateDict& state) {
       throw Error("RuntimeError", "Unexpected key(s) in state_dict: \"" + item.name + "\".");
     target->second.copy_(item.value);
   }
+}
+
+StateDict Operations::optimizer_state_dict(Model&, Optimizer& optimizer, const std::string&) {
+  StateDict dict;
+  for (const Optimizer::State& state : optimizer.state())
+    dict.items.push_back(copy_of(state.parameter + "/" + state.name, state.value));
+  dict.native = optimizer.saved();
+  return dict;
+}
+
+void Operations::load_optimizer_state_dict(Model&, Optimizer& optimizer, const StateDict& state) {
+  optimizer.load(state.native);
 }
 
 void Operations::zero_parameters(Model& model) {

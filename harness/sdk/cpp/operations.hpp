@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <any>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -51,6 +52,7 @@ struct Parameter {
 
 struct StateDict {
   std::vector<Exposed> items;  // detached copies
+  std::any native = {};        // what the library or the optimizer gave, if `items` are not all of it
 };
 
 struct Unit {
@@ -79,10 +81,12 @@ class Operations {
   virtual void shard(Model& model);        // applies model.plan; replaces model.module if it must
   virtual void materialize(Model& model);  // from meta: to_empty, then this rank's values from context().data
   virtual void move(Model& model);         // from wherever it was built to device()
+  virtual void cast(Model& model, at::ScalarType dtype);  // floating parameters and buffers, sharded or not
   virtual std::unique_ptr<Optimizer> make_optimizer(Model& model, const Json& verb);
 
   // Training.
-  virtual Tensors forward(Model& model, Tensors inputs);
+  virtual Tensors forward(Model& model, const std::string& module,
+                          Tensors inputs);  // module: path, "" is all
   virtual void backward(const at::Tensor& loss);
   virtual void set_training(Model& model, bool training);
   virtual void zero_grad(Model& model, bool set_to_none);
@@ -106,6 +110,10 @@ class Operations {
   virtual std::vector<Exposed> buffers(Model& model);
   virtual StateDict state_dict(Model& model, const std::string& kind);  // full | sharded
   virtual void load_state_dict(Model& model, const StateDict& state);
+  // Items are named <parameter>/<state>; what has no parameter's shape, as step counters, is in `native`
+  // only.
+  virtual StateDict optimizer_state_dict(Model& model, Optimizer& optimizer, const std::string& kind);
+  virtual void load_optimizer_state_dict(Model& model, Optimizer& optimizer, const StateDict& state);
   virtual void zero_parameters(Model& model);
   virtual void set_requires_grad(Model& model, const std::string& name, bool value);
   virtual void set_buffer(Model& model, const std::string& name, at::ScalarType dtype);

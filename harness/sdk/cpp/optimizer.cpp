@@ -39,6 +39,16 @@ struct Entry {
   at::Tensor first = {}, second = {};  // momentum buffer, or both moments; made at the first step
 };
 
+struct Saved {
+  std::string parameter;
+  double steps;
+  at::Tensor first, second;
+};
+
+at::Tensor copied(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.clone() : tensor;
+}
+
 class OptimizerBase : public Optimizer {
  public:
   explicit OptimizerBase(std::vector<Entry> entries) : entries_(std::move(entries)) {}
@@ -59,6 +69,24 @@ class OptimizerBase : public Optimizer {
         gradient.reset();
       } else {
         gradient.detach_().zero_();
+      }
+    }
+  }
+
+  std::any saved() const override {
+    std::vector<Saved> all;
+    for (const Entry& entry : entries_)
+      all.push_back({entry.name, entry.steps, copied(entry.first), copied(entry.second)});
+    return all;
+  }
+
+  void load(const std::any& saved) override {
+    for (const Saved& one : std::any_cast<const std::vector<Saved>&>(saved)) {
+      for (Entry& entry : entries_) {
+        if (entry.name != one.parameter) continue;
+        entry.steps = one.steps;
+        entry.first = copied(one.first);
+        entry.second = copied(one.second);
       }
     }
   }
@@ -160,6 +188,14 @@ std::vector<Entry> select(const Json& verb, const Settings& base,
 }
 
 }  // namespace
+
+std::any Optimizer::saved() const {
+  throw std::logic_error("this optimizer's state cannot be taken out as a whole");
+}
+
+void Optimizer::load(const std::any&) {
+  throw std::logic_error("this optimizer's state cannot be put in as a whole");
+}
 
 std::unique_ptr<Optimizer> make_optimizer(const Json& verb,
                                           const std::vector<OptimizerParameter>& parameters) {

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <any>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,10 @@ class Optimizer {
   virtual void step() = 0;
   virtual void zero_grad(bool set_to_none) = 0;
   virtual std::vector<State> state() const { return {}; }
+  // A copy of all that it keeps, step counters included, for `load` of another optimizer over parameters of
+  // the same names and shapes. The default throws: not every adapter's optimizer can.
+  virtual std::any saved() const;
+  virtual void load(const std::any& saved);
 };
 
 struct OptimizerParameter {

@@ -3,16 +3,28 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <limits>
+
 #include "harness/protocol/pattern.hpp"
 #include "harness/sdk/cpp/build_model.hpp"
 
 namespace fsdp_cts::sdk {
+namespace {
+
+double norm_type(const Json& step) {
+  const Json given = step.value("norm_type", Json(2.0));
+  return given == "inf" ? std::numeric_limits<double>::infinity() : given.get<double>();
+}
+
+}  // namespace
 
 void Verbs::act(const Json& step) {
   const std::string verb = step.at("verb");
   if (verb == "build") return build(step);
   if (verb == "shard") return operations_.shard(model(step));
   if (verb == "move") return operations_.move(model(step));
+  if (verb == "cast")
+    return operations_.cast(model(step), dtype_from_name(step.at("dtype").get<std::string>()));
   if (verb == "materialize") return operations_.materialize(model(step));
   if (verb == "optimizer") return optimizer(step);
   if (verb == "zero_grad") return zero_grad(step);
@@ -39,11 +51,13 @@ void Verbs::act(const Json& step) {
   if (verb == "state_dict") return state_dict(step);
   if (verb == "load_state_dict")
     return operations_.load_state_dict(model(step), in_.state_dicts_.at(step.at("from")).second);
+  if (verb == "optimizer_state_dict") return optimizer_state_dict(step);
+  if (verb == "load_optimizer_state_dict") return load_optimizer_state_dict(step);
   if (verb == "zero_parameters") return operations_.zero_parameters(model(step));
   if (verb == "foreach_mul") return foreach_mul(step);
   if (verb == "clip_grad_norm") {
     in_.registers_[step.value("into", "norm")] = {
-        operations_.clip_grad_norm(model(step), step.at("max_norm"), step.value("norm_type", 2.0))};
+        operations_.clip_grad_norm(model(step), step.at("max_norm"), norm_type(step))};
     return;
   }
   if (verb == "delay") return delay(step);
@@ -55,6 +69,7 @@ void Verbs::act(const Json& step) {
                                                  "set_is_last_backward",
                                                  "set_gradient_divide_factor",
                                                  "unshard",
+                                                 "wait_unshard",
                                                  "reshard",
                                                  "set_forward_prefetch",
                                                  "set_backward_prefetch"};
@@ -116,9 +131,16 @@ void Verbs::forward(const Json& step) {
     for (at::Tensor& input : inputs) input = input.chunk(step.at("chunk").at(1), 0).at(index);
   }
   const c10::AutoGradMode grad(c10::GradMode::is_enabled() && step.value("grad", true));
-  const std::string into = step.value("output", "output");
-  in_.registers_.erase(into);
-  in_.registers_[into] = operations_.forward(model(step), std::move(inputs));
+  const Json output = step.value("output", Json("output"));
+  const Json into = output.is_array() ? output : Json::array({output});
+  for (const Json& name : into) in_.registers_.erase(name.get<std::string>());
+  Tensors outputs = operations_.forward(model(step), step.value("module", ""), std::move(inputs));
+  if (outputs.size() != into.size()) {
+    throw std::invalid_argument("the module returns " + std::to_string(outputs.size()) +
+                                " outputs and the step names " + std::to_string(into.size()));
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    in_.registers_[into.at(i).get<std::string>()] = {std::move(outputs[i])};
 }
 
 void Verbs::loss(const Json& step) {
@@ -221,6 +243,19 @@ void Verbs::leave(const Json&) {
 void Verbs::state_dict(const Json& step) {
   Model& of = model(step);
   in_.state_dicts_[step.at("as")] = {of.instance, operations_.state_dict(of, step.value("kind", "full"))};
+}
+
+void Verbs::optimizer_state_dict(const Json& step) {
+  Interpreter::NamedOptimizer& of = in_.optimizers_.at(step.value("optimizer", "optimizer"));
+  in_.state_dicts_[step.at("as")] = {
+      of.instance,
+      operations_.optimizer_state_dict(in_.model(of.instance), *of.optimizer, step.value("kind", "full"))};
+}
+
+void Verbs::load_optimizer_state_dict(const Json& step) {
+  Interpreter::NamedOptimizer& of = in_.optimizers_.at(step.value("optimizer", "optimizer"));
+  operations_.load_optimizer_state_dict(in_.model(of.instance), *of.optimizer,
+                                        in_.state_dicts_.at(step.at("from")).second);
 }
 
 void Verbs::delay(const Json& step) {

@@ -23,6 +23,8 @@ class Verbs {
   void enter(const Json& step);
   void leave(const Json& step);
   void state_dict(const Json& step);
+  void optimizer_state_dict(const Json& step);
+  void load_optimizer_state_dict(const Json& step);
   void delay(const Json& step);
 
   Model& model(const Json& step) { return in_.model(step.value("model", "model")); }

@@ -114,9 +114,11 @@ void FlatParameter::expose_gradients() {
 
 void FlatParameter::lower_gradient_precision() {
   auto& gradient = sharded_strategy() ? sharded_gradient_ : whole_gradient_;
-  if (!gradient.defined() || gradient.scalar_type() == compute_dtype_) return;
+  // Without shards PyTorch casts nothing after the all-reduce.
+  const auto dtype = sharded_strategy() ? compute_dtype_ : reduce_dtype_;
+  if (!gradient.defined() || gradient.scalar_type() == dtype) return;
   const at::NoGradGuard no_grad;
-  gradient = gradient.to(compute_dtype_);
+  gradient = gradient.to(dtype);
   expose_gradients();
 }
 

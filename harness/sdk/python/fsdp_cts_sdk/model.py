@@ -60,6 +60,12 @@ class Model:
         return self.modules[path]
 
 
+    def now(self, path: str) -> nn.Module:
+        """What stands at the path now, its wrapper if it has one."""
+        parent, _, name = path.rpartition(".")
+        return getattr(self.submodule(parent), name) if path else self.module
+
+
 def _slot(modules: dict[str, nn.Module], name: str, tensor: torch.Tensor) -> Slot:
     path, _, attribute = name.rpartition(".")
     return Slot(name, modules[path], attribute, tuple(tensor.shape))

@@ -3,6 +3,7 @@ overrides only what its library does differently; the interpreter turns programs
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -87,6 +88,10 @@ class Operations:
         """From wherever it was built to this testee's device."""
         model.module.to(self.device)
 
+    def cast(self, model: Model, dtype: torch.dtype) -> None:
+        """Floating parameters and buffers, sharded or not."""
+        model.module.to(dtype)
+
     def named_parameters(self, model: Model) -> list[tuple[str, torch.Tensor]]:
         """What an optimizer made now would update, by the scenario's names."""
         return [(clean_name(name), parameter) for name, parameter in model.module.named_parameters()]
@@ -98,8 +103,9 @@ class Operations:
         raise Unsupported("this testee compiles no graphs")
 
     # Training.
-    def forward(self, model: Model, inputs: list[torch.Tensor]) -> Any:
-        return model.called(*inputs)
+    def forward(self, model: Model, module: str, inputs: list[torch.Tensor]) -> Any:
+        """`module`: path of the part to call, "" is all."""
+        return (model.now(module) if module else model.called)(*inputs)
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()
@@ -154,6 +160,16 @@ class Operations:
 
     def load_state_dict(self, model: Model, state: StateDict) -> None:
         model.module.load_state_dict(state.native)
+
+    def optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, kind: str) -> StateDict:
+        """Items are named <parameter>/<state>; what has no parameter's shape, as step counters, is in `native` only."""
+        items = self.optimizer_state(model, optimizer)
+        for item in items:
+            item.value = item.value.clone()
+        return StateDict(copy.deepcopy(optimizer.state_dict()), items)
+
+    def load_optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, state: StateDict) -> None:
+        optimizer.load_state_dict(copy.deepcopy(state.native))
 
     def zero_parameters(self, model: Model) -> None:
         with torch.no_grad():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
+from fsdp_cts_sdk.dtypes import dtype_from_name
 from fsdp_cts_sdk.errors import Unsupported
 from fsdp_cts_sdk.model import Model, build_model
 from fsdp_cts_sdk.mutation import mutate
@@ -51,8 +52,14 @@ def _forward(run: Interpreter, step: Step) -> None:
         index, count = step["chunk"]
         inputs = [tensor.chunk(count)[index] for tensor in inputs]
     with torch.set_grad_enabled(step.get("grad", True) and torch.is_grad_enabled()):
-        result = run.operations.forward(_model(run, step), inputs)
-    run.context.registers[step.get("output", "output")] = (result,) if isinstance(result, torch.Tensor) else tuple(result)
+        result = run.operations.forward(_model(run, step), step.get("module", ""), inputs)
+    outputs = (result,) if isinstance(result, torch.Tensor) else tuple(result)
+    into = step.get("output", "output")
+    names = into if isinstance(into, list) else [into]
+    if len(outputs) != len(names):
+        raise ValueError(f"the module returns {len(outputs)} outputs and the step names {len(names)}")
+    for name, output in zip(names, outputs):
+        run.context.registers[name] = (output,)
 
 
 def _loss(run: Interpreter, step: Step) -> None:
@@ -102,6 +109,19 @@ def _state_dict(run: Interpreter, step: Step) -> None:
     run.observer.remember_state_dict(step["as"], model.instance, state.items)
 
 
+def _optimizer_state_dict(run: Interpreter, step: Step) -> None:
+    instance, optimizer = run.optimizers[step.get("optimizer", "optimizer")]
+    model = run.context.model(instance)
+    state = run.operations.optimizer_state_dict(model, optimizer, step.get("kind", "full"))
+    run.state_dicts[step["as"]] = state
+    run.observer.remember_state_dict(step["as"], instance, state.items)
+
+
+def _load_optimizer_state_dict(run: Interpreter, step: Step) -> None:
+    instance, optimizer = run.optimizers[step.get("optimizer", "optimizer")]
+    run.operations.load_optimizer_state_dict(run.context.model(instance), optimizer, run.state_dicts[step["from"]])
+
+
 def _foreach_mul(run: Interpreter, step: Step) -> None:
     """One operation over all copies; the result is what became of them, flattened, one behind the other."""
     tensors = [_values(run, name)[0].clone() for _ in range(step.get("copies", 1)) for name in step["of"]]
@@ -138,6 +158,7 @@ CONTROLS = (
     "set_is_last_backward",
     "set_gradient_divide_factor",
     "unshard",
+    "wait_unshard",
     "reshard",
     "set_forward_prefetch",
     "set_backward_prefetch",
@@ -147,6 +168,7 @@ CONTROLS = (
 VERBS: dict[str, tuple[str, Verb]] = {
     "build": ("construction", _build),
     "move": ("construction", lambda run, step: run.operations.move(_model(run, step))),
+    "cast": ("other", lambda run, step: run.operations.cast(_model(run, step), dtype_from_name(step["dtype"]))),
     "materialize": ("construction", lambda run, step: run.operations.materialize(_model(run, step))),
     "shard": ("construction", lambda run, step: run.operations.shard(_model(run, step))),
     "compile": ("construction", lambda run, step: run.operations.compile(_model(run, step), step)),
@@ -165,6 +187,8 @@ VERBS: dict[str, tuple[str, Verb]] = {
         "state_dict",
         lambda run, step: run.operations.load_state_dict(_model(run, step), run.state_dicts[step["from"]]),
     ),
+    "optimizer_state_dict": ("state_dict", _optimizer_state_dict),
+    "load_optimizer_state_dict": ("state_dict", _load_optimizer_state_dict),
     "zero_parameters": ("summon", lambda run, step: run.operations.zero_parameters(_model(run, step))),
     "foreach_mul": ("other", _foreach_mul),
     "clip_grad_norm": ("optimizer", _clip_grad_norm),
