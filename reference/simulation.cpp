@@ -62,6 +62,7 @@ void Simulation::reduce(int step, const std::vector<bool>& acted) {
     for (std::size_t u = 0; u < sharded.units.size(); ++u) {
       std::vector<Unit*> peers;
       for (const auto& rank : ranks_) peers.push_back(rank->sharded().at(instance).units.at(u).get());
+      for (Unit* peer : peers) peer->end_backward();
       try {
         peers.front()->reduce(peers, order_);
       } catch (...) {

@@ -13,17 +13,17 @@ bool Unit::is_inside(const std::string& ancestor) const {
 
 // A group of several modules is one unit: gathered before the first that runs, freed after the last.
 void Unit::install() {
-  modules_to_run_ = modules_.size();
   for (const auto& [path, module] : modules_) {
     module->add_pre_forward_hook([this](sdk::Tensors inputs) {
-      if (modules_to_run_ < modules_.size()) return inputs;
+      if (!to_run_.empty()) return inputs;
+      for (const auto& each : modules_) to_run_.insert(each.second);
       inputs = before_forward(std::move(inputs));
       unshard();
       return inputs;
     });
-    module->add_post_forward_hook([this](sdk::Tensors outputs) {
-      if (--modules_to_run_ > 0) return outputs;
-      modules_to_run_ = modules_.size();
+    module->add_post_forward_hook([this, module = module](sdk::Tensors outputs) {
+      to_run_.erase(module);
+      if (!to_run_.empty()) return outputs;
       reshard();
       return after_forward(std::move(outputs));
     });
@@ -49,8 +49,14 @@ void Unit::reshard() {
   }
 }
 
+void Unit::end_backward() {
+  if (to_run_.empty()) return;
+  to_run_.clear();
+  reshard();
+}
+
 void Unit::abandon_forward() {
-  modules_to_run_ = modules_.size();
+  to_run_.clear();
   for (UnitParameter& p : parameters_) {
     for (const sdk::Slot& slot : p.slots) {
       if (slot.tensor().is_same(p.compute)) slot.owner->set_parameter(slot.key, p.master);

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ class Unit {
   void abandon_forward();
   // Before autograd runs on this rank.
   virtual void before_backward() = 0;
+  // After autograd ran on all ranks, before `reduce`. Of a group some modules may never have run: the pass is
+  // over.
+  void end_backward();
   // After autograd ran on all ranks. `peers` are the same unit on every rank, in rank order, this one among
   // them.
   virtual void reduce(const std::vector<Unit*>& peers, Order order) = 0;
@@ -61,7 +65,7 @@ class Unit {
   void unshard();
   void reshard();
 
-  std::size_t modules_to_run_ = 0;  // of a group of several: those whose forward is still to come
+  std::set<const sdk::Module*> to_run_;  // while the unit is whole in forward: modules that have not run yet
 };
 
 // Floating tensors to `dtype`; others, and all when there is none, as they are.

@@ -23,9 +23,13 @@ std::int64_t numel_of(const std::vector<std::int64_t>& shape) {
   return static_cast<std::int64_t>(count);
 }
 
-// Optimizer state is named <parameter>/<state>.
+// Optimizer state, observed as such or taken as a state dict, is named <parameter>/<state>.
+bool is_optimizer_state(const Place& place) {
+  return place.what == "optimizer_state" ||
+         (place.what.starts_with("state_dict:") && place.name.find('/') != std::string::npos);
+}
 std::string parameter_of(const Place& place) {
-  return place.what == "optimizer_state" ? place.name.substr(0, place.name.rfind('/')) : place.name;
+  return is_optimizer_state(place) ? place.name.substr(0, place.name.rfind('/')) : place.name;
 }
 
 // Shapes the models have by their descriptions: what a testee says about shapes is checked against these.
@@ -106,7 +110,7 @@ class TesteeAssembly {
   // Against the model's description: name, global shape, and the dtype of parameters at rest.
   bool fits_model(const ItemRead& item) {
     const Place& place = item.described.place;
-    const bool state = place.what == "optimizer_state";
+    const bool state = is_optimizer_state(place);
     const StateShape* known = shapes_.find(place.model, parameter_of(place));
     if (!known) {
       report("unknown_name", place, fmt::format("the model has no '{}'", parameter_of(place)));
@@ -123,11 +127,13 @@ class TesteeAssembly {
     }
     const bool at_rest =
         place.what == "full_parameters" || (place.what == "parameters" && program_.at(place.step).settled);
-    if (at_rest && !item.described.pieces.empty() && item.described.dtype != known->dtype) {
+    const std::string& cast = program_.at(place.step).cast;
+    const DType dtype = cast.empty() || !is_floating(known->dtype) ? known->dtype : dtype_from_name(cast);
+    if (at_rest && !item.described.pieces.empty() && item.described.dtype != dtype) {
       report("dtype", place,
              fmt::format("{} at rest; the model's parameter is {}", dtype_name(item.described.dtype),
-                         dtype_name(known->dtype)),
-             dtype_name(item.described.dtype), dtype_name(known->dtype));
+                         dtype_name(dtype)),
+             dtype_name(item.described.dtype), dtype_name(dtype));
       return false;
     }
     return true;

@@ -35,9 +35,12 @@ std::string phase_of(const std::string& verb, const Json& step) {
 struct ModelState {
   bool unsharded = false;
   int summons = 0;
+  std::string cast;
 };
 
 void follow(ModelState& state, const std::string& verb, const Json& step) {
+  if (verb == "build") state.cast.clear();
+  if (verb == "cast") state.cast = step.value("dtype", "");
   if (verb == "forward" || verb == "unshard") state.unsharded = true;
   if (verb == "reshard" || verb == "shard" || verb == "state_dict" || verb == "load_state_dict")
     state.unsharded = false;
@@ -77,6 +80,7 @@ ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
       }
     }
     facts.phase = phase;
+    facts.cast = models[facts.model].cast;
     facts.settled = !models[facts.model].unsharded && models[facts.model].summons == 0;
 
     if (facts.verb == "attempt_begin") attempts.push_back(step.value("name", ""));

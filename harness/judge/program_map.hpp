@@ -24,6 +24,7 @@ struct StepFacts {
   // False while parameters may be unsharded legally: between a forward or unshard and the backward or reshard
   // that follows, and inside a summon scope. Only settled observations prove that something is sharded.
   bool settled = true;
+  std::string cast;  // the dtype to which the step's model was cast, "" if it was not
 };
 
 // Where attempts failed: step of the attempt's end → the step that raised. What stands between was not acted
