@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "harness/sdk/cpp/errors.hpp"
@@ -110,6 +111,31 @@ void FlatUnit::put_back() {
     p.master.set_data(flattened_[i]);
     for (const sdk::Slot& slot : p.slots) {
       if (!slot.tensor().is_same(p.compute)) slot.owner->set_parameter(slot.key, p.master);
+    }
+  }
+}
+
+void FlatUnit::exchange_shards(const std::vector<Unit*>& peers) {
+  if (!settings_.shards() || !settings_.group.communicates) return;
+  const c10::AutoGradMode no_grad(false);
+  const std::int64_t shard = layout_.shard_numel();
+  const auto size = static_cast<std::size_t>(settings_.group.size);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::int64_t numel = parameters_[i].master.numel(), offset = layout_.offset(i);
+    std::vector<at::Tensor> written;
+    for (Unit* peer : peers) written.push_back(peer->parameters()[i].master.detach().flatten().clone());
+    for (std::size_t r = 0; r < peers.size(); ++r) {
+      at::Tensor whole = written[r].clone();
+      for (std::size_t owner = 0; owner < size; ++owner) {
+        const std::int64_t begin = std::clamp<std::int64_t>(shard * static_cast<std::int64_t>(owner) - offset,
+                                                            0, numel),
+                           end = std::clamp<std::int64_t>(
+                               shard * static_cast<std::int64_t>(owner + 1) - offset, 0, numel);
+        whole.narrow(0, begin, end - begin)
+            .copy_(written[r / size * size + owner].narrow(0, begin, end - begin));
+      }
+      at::Tensor master = peers[r]->parameters()[i].master;
+      master.copy_(whole.view(master.sizes()));
     }
   }
 }

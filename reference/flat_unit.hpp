@@ -21,6 +21,10 @@ class FlatUnit : public Unit {
   // backward. Both are local to the ranks whose shard holds a part of that parameter.
   void write_back();
 
+  // After a summon with writeback: of what a rank wrote into whole parameters, its own shard counts, on every
+  // rank. `peers` are the same unit on every rank.
+  void exchange_shards(const std::vector<Unit*>& peers);
+
   void set_root(bool is_root) { is_root_ = is_root; }
   const FlatSettings& settings() const { return settings_; }
   bool sync_gradients = true;  // false inside no_sync

@@ -4,6 +4,7 @@
 
 #include "harness/protocol/safetensors.hpp"
 #include "harness/sdk/cpp/serve.hpp"
+#include "reference/flat_unit.hpp"
 
 namespace fsdp_cts::reference {
 namespace {
@@ -46,10 +47,21 @@ std::vector<std::optional<sdk::Observation>> Simulation::run(int step) {
       throw sdk::FailedStep{step, std::move(error)};
     }
   }
-  if (interpreters_.front()->context().a_case.program.at(static_cast<std::size_t>(step)).at("verb") ==
-      "backward")
-    reduce(step, acted);
+  const sdk::Json& done = interpreters_.front()->context().a_case.program.at(static_cast<std::size_t>(step));
+  if (done.at("verb") == "backward") reduce(step, acted);
+  if (done.at("verb") == "leave" && done.at("scope") == "summon" && done.value("writeback", true))
+    exchange_shards(done.value("model", "model"));
   return answers;
+}
+
+void Simulation::exchange_shards(const std::string& instance) {
+  const auto sharded = ranks_.front()->sharded().find(instance);
+  if (sharded == ranks_.front()->sharded().end()) return;
+  for (std::size_t u = 0; u < sharded->second.units.size(); ++u) {
+    std::vector<Unit*> peers;
+    for (const auto& rank : ranks_) peers.push_back(rank->sharded().at(instance).units.at(u).get());
+    if (auto* flat = dynamic_cast<FlatUnit*>(peers.front())) flat->exchange_shards(peers);
+  }
 }
 
 // A rank whose backward failed sends nothing, so nobody gets a sum.

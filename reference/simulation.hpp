@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "harness/sdk/cpp/interpreter.hpp"
@@ -24,6 +25,7 @@ class Simulation {
 
  private:
   void reduce(int step, const std::vector<bool>& acted);
+  void exchange_shards(const std::string& instance);  // when a summon with writeback is left
 
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::unique_ptr<sdk::Interpreter>> interpreters_;

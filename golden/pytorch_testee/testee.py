@@ -70,7 +70,7 @@ class PyTorchTestee(Operations):
     def counters(self, model: Model) -> dict[str, int]:
         counted = self._of(model).counters(model)
         if "output" in self.context.registers:
-            counted["output_backward_hooks"] = len(self.context.register("output")._backward_hooks or ())
+            counted["output_backward_hooks"] = len(self.context.all_of("output")[0]._backward_hooks or ())
         return counted
 
     def _of(self, model: Model) -> Operations:

@@ -99,6 +99,10 @@ ShardGroups ShardingPlan::shard_groups(const std::string& model, const std::stri
   if (!plan_of_model) return consecutive(world_, world_, false);
   const Json* unit = unit_of(model, parameter);
   if (unit && alone(*unit)) return consecutive(world_, 1, false);
+  // FSDP1 takes the mesh for its hybrid strategies only.
+  const std::string strategy = unit ? unit->value("sharding_strategy", std::string("FULL_SHARD")) : "";
+  if (plan_of_model->value("api", "") != "fully_shard" && strategy.find("HYBRID") == std::string::npos)
+    return consecutive(world_, world_, false);
   return mesh_groups(*plan_of_model);
 }
 

@@ -85,7 +85,7 @@ std::vector<sdk::Parameter> FullyShardOperations::parameters(sdk::Model& model) 
     to.gradient_placement = to.placement;
     if (from.layout) {
       const sdk::Placement shard = placement_of(*from.layout), full = sdk::whole(from.layout->global_shape);
-      to.placement = from.state == fsdp::ShardedState::unsharded ? full : shard;
+      to.placement = from.shown ? placement_of(*from.shown) : full;
       to.gradient_placement = from.gradient_sharded ? shard : full;
     }
     result.push_back(std::move(to));

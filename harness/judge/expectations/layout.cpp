@@ -86,7 +86,9 @@ class FlatUnits {
         (*precision)["param_dtype"].is_string()) {
       dtype_[module] = dtype_from_name((*precision)["param_dtype"].get<std::string>());
     }
-    if (settings.value("use_orig_params", false)) aligned_.insert(module);
+    // The composable form always has original parameters.
+    const bool composable = context_.plan.plan(model_)->value("api", "") == "composable";
+    if (composable || settings.value("use_orig_params", false)) aligned_.insert(module);
     for (const char* key : {"ignored_modules", "ignored_parameters"}) {
       if (auto ignored = settings.find(key); ignored != settings.end() && ignored->is_array()) {
         for (const std::string& name : strings_of(*ignored))

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <chrono>
+#include <set>
 #include <sstream>
 
 namespace fsdp_cts::sdk {
@@ -74,8 +75,11 @@ void Observer::one(const std::string& what, const Json& step) {
   }
   if (what == "registered_parameters") {
     Json values = Json::object();
-    for (const auto& parameter : model.module->named_parameters())
-      values[parameter.key()] = parameter.value().sizes().vec();
+    std::set<const at::TensorImpl*> counted;  // a tied one is handed over once
+    for (const auto& parameter : model.module->named_parameters()) {
+      if (counted.insert(parameter.value().unsafeGetTensorImpl()).second)
+        values[parameter.key()] = parameter.value().sizes().vec();
+    }
     return add_values(what, &model, std::move(values));
   }
   throw std::invalid_argument("\"" + what + "\" cannot be observed");
@@ -85,13 +89,11 @@ void Observer::add_register(const std::string& what, const std::string& name) {
   const auto found = in_.registers_.find(name);
   if (found == in_.registers_.end())
     throw std::invalid_argument("register \"" + name + "\" is observed before it is set");
-  const Tensors& tensors = found->second;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    // A module with several outputs: one entry for each.
-    const std::string key = tensors.size() == 1 ? what : numbered(what, '.', i);
-    out_.tensors[key] = to_host(tensors[i]);
-    out_.entries.push_back({{"what", key}, {"tensor", key}});
-  }
+  if (found->second.size() != 1)
+    throw std::invalid_argument("register \"" + name + "\" holds " + std::to_string(found->second.size()) +
+                                " tensors; give each output of the module a name, forward: {output: [a, b]}");
+  out_.tensors[what] = to_host(found->second.front());
+  out_.entries.push_back({{"what", what}, {"tensor", what}});
 }
 
 void Observer::add_values(const std::string& what, const Model* model, Json values) {

@@ -117,7 +117,11 @@ Tensors Verbs::value(const std::string& name) {
 }
 
 at::Tensor Verbs::one(const std::string& name) {
-  return value(name).at(0);
+  const Tensors tensors = value(name);
+  if (tensors.size() != 1)
+    throw std::invalid_argument("\"" + name + "\" holds " + std::to_string(tensors.size()) +
+                                " tensors; give each output of the module a name, forward: {output: [a, b]}");
+  return tensors.front();
 }
 
 void Verbs::forward(const Json& step) {
@@ -135,6 +139,10 @@ void Verbs::forward(const Json& step) {
   const Json into = output.is_array() ? output : Json::array({output});
   for (const Json& name : into) in_.registers_.erase(name.get<std::string>());
   Tensors outputs = operations_.forward(model(step), step.value("module", ""), std::move(inputs));
+  if (!output.is_array()) {  // one name holds them all, as inputs of another module
+    in_.registers_[output.get<std::string>()] = std::move(outputs);
+    return;
+  }
   if (outputs.size() != into.size()) {
     throw std::invalid_argument("the module returns " + std::to_string(outputs.size()) +
                                 " outputs and the step names " + std::to_string(into.size()));

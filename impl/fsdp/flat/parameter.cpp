@@ -155,6 +155,10 @@ bool FlatParameter::gathered_ahead() const {
   return compute_.gathered_ahead || full_precision_.gathered_ahead;
 }
 
+bool FlatParameter::is_gathered() const {
+  return has_memory(compute_.padded) || has_memory(full_precision_.padded);
+}
+
 bool FlatParameter::needs_unshard(bool full_precision) const {
   return !has_memory(unsharded(full_precision).padded);
 }
@@ -162,8 +166,9 @@ bool FlatParameter::needs_unshard(bool full_precision) const {
 void FlatParameter::unshard(bool full_precision, const CallSite& site) {
   const at::NoGradGuard no_grad;
   auto& target = unsharded(full_precision);
-  // What is changed in full precision must not be hidden by an older copy.
-  if (&target == &full_precision_ && has_memory(compute_.padded)) free_unsharded(false);
+  // What is changed in one precision must not be hidden by an older copy in the other.
+  const bool other = !full_precision;
+  if (&unsharded(other) != &target && has_memory(unsharded(other).padded)) free_unsharded(other);
   if (has_memory(target.padded)) return;
   alloc_storage(target.padded);
   if (!sharded_strategy()) {

@@ -81,6 +81,7 @@ class FlatParameter {
   /// freed.
   void mark_gathered_ahead(bool full_precision);
   bool gathered_ahead() const;
+  bool is_gathered() const;  // also when the shards are shown
   void show_unsharded(bool full_precision, Shown how);
   void show_sharded();
   /// After forward with grad mode: parameters stay whole to the eye though the shard rules again.

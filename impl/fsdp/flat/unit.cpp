@@ -477,8 +477,9 @@ void FlatState::finish_backward(StateContext& context) {
 void FlatState::finalize() {
   if (flat_) {
     const at::NoGradGuard no_grad;
-    // An output was used, so this unit was gathered, but its gradients never came.
-    if (flat_->shown() != Shown::sharded || flat_->gathered_ahead()) {
+    // Forward or backward gathered this unit, but its gradients never came. What is left gathered would be
+    // taken for the parameters of the next forward.
+    if (flat_->shown() != Shown::sharded || flat_->is_gathered()) {
       handle_state_ = HandleState::backward_post;
       reshard(frees_after_backward());
     }

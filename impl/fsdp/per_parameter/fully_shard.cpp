@@ -40,8 +40,12 @@ std::vector<std::weak_ptr<FSDPState>> states_of(
 }
 
 UnitParameter describe(std::string name, const at::Tensor& parameter) {
-  UnitParameter result{
-      .name = std::move(name), .parameter = parameter, .layout = {}, .gradient = {}, .group = {}};
+  UnitParameter result{.name = std::move(name),
+                       .parameter = parameter,
+                       .layout = {},
+                       .shown = {},
+                       .gradient = {},
+                       .group = {}};
   const auto [state, index] = FSDPState::of_parameter(parameter);
   if (!state) {
     result.state = ShardedState::unsharded;
@@ -54,6 +58,14 @@ UnitParameter describe(std::string name, const at::Tensor& parameter) {
   result.layout = param.layout();
   result.state = group.sharded_state();
   result.group = group.ranks().shard;
+  if (result.state == ShardedState::sharded) result.shown = result.layout;
+  if (result.state == ShardedState::sharded_post_forward) {
+    const auto& smaller = *group.ranks().post_forward;
+    const auto size = result.layout->global_shape[0];
+    const auto rows = chunk_rows(size, smaller.size(), smaller.rank());
+    result.shown = ShardLayout{result.layout->global_shape, 0, rows.begin, rows.end - rows.begin,
+                               chunk_size(size, smaller.size())};
+  }
   if (result.state == ShardedState::unsharded) {
     result.gradient = param.unsharded_grad();
     result.gradient_sharded = false;

@@ -55,6 +55,12 @@ std::vector<std::pair<ShardedTensor, const Value*>> matched(
   return pairs;
 }
 
+/// To write values without autograd's notice. Between forward and backward a parameter that was saved for
+/// backward is gathered anew then, from what is loaded here: it has not been changed behind autograd's back.
+at::Tensor memory_of(const at::Tensor& parameter) {
+  return parameter.variable_data();
+}
+
 }  // namespace
 
 ShardedStateDict sharded_state_dict(const torch::nn::Module& module) {
@@ -77,7 +83,7 @@ void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& 
   };
   const auto pairs = matched(module, state, compare);
   const at::NoGradGuard no_grad;
-  for (const auto& [entry, from] : pairs) entry.local.copy_(from->local);
+  for (const auto& [entry, from] : pairs) memory_of(entry.local).copy_(from->local);
 }
 
 void load_full_state_dict(torch::nn::Module& module, const StateDict& state) {
@@ -90,7 +96,7 @@ void load_full_state_dict(torch::nn::Module& module, const StateDict& state) {
   const at::NoGradGuard no_grad;
   for (const auto& [entry, whole] : pairs) {
     const auto& own = entry.layout;
-    entry.local.copy_(entry.group ? whole->narrow(own.dim, own.start, own.length) : *whole);
+    memory_of(entry.local).copy_(entry.group ? whole->narrow(own.dim, own.start, own.length) : *whole);
   }
 }
 

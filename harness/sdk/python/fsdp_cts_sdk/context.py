@@ -34,8 +34,10 @@ class Context:
         return self.models[instance]
 
     def register(self, name: str) -> torch.Tensor:
-        """The register's tensor; the first one where a model gave several."""
-        return self.all_of(name)[0]
+        tensors = self.all_of(name)
+        if len(tensors) != 1:
+            raise ValueError(f"'{name}' holds {len(tensors)} tensors; give each output of the module a name, forward: {{output: [a, b]}}")
+        return tensors[0]
 
     def all_of(self, name: str) -> tuple[torch.Tensor, ...]:
         if name not in self.registers:

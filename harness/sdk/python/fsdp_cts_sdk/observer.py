@@ -54,10 +54,8 @@ class Observer:
     def _entries(self, what: str, instance: str, tensors: dict[str, torch.Tensor]) -> list[Entry]:
         if what not in ("loss", "output") and not what.startswith("register:"):
             return [self._entry(what, instance, tensors)]
-        values = self._operations.context.all_of(what.removeprefix("register:"))
-        keys = [what] if len(values) == 1 else [f"{what}.{number}" for number in range(len(values))]
-        tensors.update(zip(keys, values))
-        return [{"what": key, "tensor": key} for key in keys]
+        tensors[what] = self._operations.context.register(what.removeprefix("register:"))
+        return [{"what": what, "tensor": what}]
 
     def _entry(self, what: str, instance: str, tensors: dict[str, torch.Tensor]) -> Entry:
         if what.startswith("state_dict:"):

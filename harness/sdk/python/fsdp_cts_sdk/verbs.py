@@ -55,10 +55,12 @@ def _forward(run: Interpreter, step: Step) -> None:
         result = run.operations.forward(_model(run, step), step.get("module", ""), inputs)
     outputs = (result,) if isinstance(result, torch.Tensor) else tuple(result)
     into = step.get("output", "output")
-    names = into if isinstance(into, list) else [into]
-    if len(outputs) != len(names):
-        raise ValueError(f"the module returns {len(outputs)} outputs and the step names {len(names)}")
-    for name, output in zip(names, outputs):
+    if not isinstance(into, list):  # one name holds them all, as inputs of another module
+        run.context.registers[into] = outputs
+        return
+    if len(outputs) != len(into):
+        raise ValueError(f"the module returns {len(outputs)} outputs and the step names {len(into)}")
+    for name, output in zip(into, outputs):
         run.context.registers[name] = (output,)
 
 

@@ -79,7 +79,10 @@ class UnshardHandle {
 struct UnitParameter {
   std::string name;                   ///< from the module that was asked
   at::Tensor parameter;               ///< the registered parameter: shard or unsharded, by state
-  std::optional<ShardLayout> layout;  ///< none: not managed by FSDP
+  std::optional<ShardLayout> layout;  ///< of the shard; none: not managed by FSDP
+  /// Of `parameter` as it is now: as `layout`, or over the smaller group of an int reshard_after_forward (cut
+  /// on dimension 0; what is sharded on another is shown flat there). None: whole.
+  std::optional<ShardLayout> shown;
   ShardedState state = ShardedState::sharded;
   at::Tensor
       gradient;  ///< sharded; or unsharded and waiting, where `gradient_sharded` is false; or undefined
