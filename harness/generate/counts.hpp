@@ -1,0 +1,19 @@
+// How many collectives each micro-batch must issue, where a simple rule says so (FS-GATHER-1, FS-RED-1,
+// FP-GATHER-1, FP-RED-1): a walk over the sketch with one bit for every unit, whether it is gathered.
+#pragma once
+
+#include <vector>
+
+#include "harness/generate/sketch.hpp"
+
+namespace fsdp_cts::generate {
+
+struct CollectiveCounts {
+  // Nothing where no simple rule says it.
+  std::optional<int> gathers_in_forward, gathers_in_backward, reduce_scatters, all_reduces;
+};
+
+// One per micro-batch, in order.
+std::vector<CollectiveCounts> count_collectives(const Sketch& sketch);
+
+}  // namespace fsdp_cts::generate
