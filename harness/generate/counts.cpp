@@ -45,8 +45,8 @@ class Walk {
       waiting_.clear();
 
       for (const MicroBatch& each : iteration.micro_batches) {
-        for (const Aside& aside : each.before) step_aside(aside);
         CollectiveCounts counts;
+        for (const Aside& aside : each.before) step_aside(aside, counts);
         counts.gathers_in_forward = forward();
         backward(each, counts);
         all.push_back(counts);
@@ -113,7 +113,8 @@ class Walk {
     }
     if (plain) counts.gathers_in_backward = gathers;
     counts.reduce_scatters = reductions;
-    counts.all_reduces = micro_batch.all_reduce ? replicated : 0;
+    // A group of one rank reduces with itself, or does not.
+    if (sketch_.world > 1) counts.all_reduces = micro_batch.all_reduce ? replicated : 0;
     if (micro_batch.sync) waiting_.clear();
     // FSDP1 drops what it knows of its order with each forward that no backward follows; FSDP2 with the end
     // of the last backward.
@@ -134,11 +135,11 @@ class Walk {
     return plain ? Gathered::yes : Gathered::unknown;  // gathered ahead for nobody, perhaps
   }
 
-  void step_aside(const Aside& aside) {
+  void step_aside(const Aside& aside, CollectiveCounts& counts) {
     switch (aside.kind) {
       case AsideKind::eval_forward:
       case AsideKind::no_grad_forward:
-        (void)forward();
+        counts.gathers_aside.push_back(forward());
         forwards_in_vain_ = true;
         return;
       case AsideKind::unshard:

@@ -11,6 +11,7 @@ namespace fsdp_cts::generate {
 struct CollectiveCounts {
   // Nothing where no simple rule says it.
   std::optional<int> gathers_in_forward, gathers_in_backward, reduce_scatters, all_reduces;
+  std::vector<std::optional<int>> gathers_aside;  // in the forward of each aside before it that has one
 };
 
 // One per micro-batch, in order.

@@ -55,6 +55,7 @@ class Drawing {
       sketch_ = Sketch();
       draw_ranks();
       draw_model();
+      if (parameters_of(sketch_).empty()) continue;
       draw_units();
       draw_parameters();
       draw_program();

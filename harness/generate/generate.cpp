@@ -220,8 +220,7 @@ int generate(const GenerateOptions& options, const Suite& suite) {
   }
   if (given.cases.empty()) throw UsageError("no scenario is fit for the exact lane; take another seed");
   given.repeat = [&](const Case& a_case) {
-    return fmt::format("fsdp-cts generate --seed {} --index {} --count 1{}", options.seed,
-                       index.at(a_case.id), options_text(options.run));
+    return fmt::format("fsdp-cts generate --seed {} --index {} --count 1", options.seed, index.at(a_case.id));
   };
   const RunResult result = run_given(options.run, suite, std::move(given));
   keep_failures(options, suite, all.drawn, result.records);

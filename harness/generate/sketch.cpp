@@ -180,6 +180,9 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
     // optimizer.
     if (!last.sync || !last.reshard_after_backward || !last.last_backward || !last.all_reduce)
       return "the last micro-batch of an iteration is synchronised and leaves shards";
+    // A composable unit has no such method, and a gradient that is this rank's own gives no norm of all.
+    if (iteration.clip && (sketch.api == "composable" || !sketch.ignored.empty()))
+      return "a norm over all ranks";
     for (const MicroBatch& each : iteration.micro_batches) {
       if (is_fsdp1(sketch) && (!each.reshard_after_backward || !each.last_backward || !each.all_reduce))
         return "a control of fully_shard";

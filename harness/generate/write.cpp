@@ -214,9 +214,10 @@ class Writer {
     return at.name == "bias" ? Json::array({out}) : Json::array({out, in});
   }
 
-  void forward_only(const char* label) {
+  // Under a label of its own, so that its gathers are counted apart from those of training.
+  void forward_only() {
     step({{"forward", {{"input", "x.0"}, {"output", "probe"}, {"grad", false}}}});
-    observe({"register:probe"}, label);
+    observe({"register:probe", "trace"}, "aside" + std::to_string(probes_++));
   }
 
   void aside(const Aside& aside) {
@@ -224,10 +225,10 @@ class Writer {
     switch (aside.kind) {
       case AsideKind::eval_forward:
         step({{"mode", "eval"}});
-        forward_only("eval");
+        forward_only();
         return step({{"mode", "train"}});
       case AsideKind::no_grad_forward:
-        return forward_only("no_grad");
+        return forward_only();
       case AsideKind::unshard:
         return step({{"unshard", path}});
       case AsideKind::unshard_and_reshard:
@@ -313,7 +314,10 @@ class Writer {
         first = false;
         controls(each);
         train(pass, fsdp1_ && !each.sync);
-        observe({"loss", "output", "gradients", "trace"}, "pass" + std::to_string(pass));
+        Json what = {"loss", "output", "trace"};
+        // A unit that stays whole shows its whole parameters and what they have gathered, not its shards'.
+        if (each.reshard_after_backward) what.push_back("gradients");
+        observe(what, "pass" + std::to_string(pass));
         ++pass;
       }
       if (iteration.clip) {
@@ -371,8 +375,14 @@ class Writer {
 
   void collectives() {
     const auto gathered = common_dtype("param_dtype"), reduced = common_dtype("reduce_dtype");
-    int pass = 0;
+    int pass = 0, aside = 0;
     for (const CollectiveCounts& counts : count_collectives(sketch_)) {
+      for (const std::optional<int>& number : counts.gathers_aside) {
+        Json arguments = {{"op", "all_gather"}, {"phase", "forward"}};
+        arguments[number ? "count" : "at_least"] = number.value_or(0);
+        expect({{"collectives", arguments}, {"label", "aside" + std::to_string(aside++)}},
+               fsdp1_ ? "FP-GATHER-1" : "FS-GATHER-1");
+      }
       const std::string label = "pass" + std::to_string(pass++);
       const auto count = [&](const char* op, const char* phase, std::optional<int> number, const char* clause,
                              const std::optional<std::string>& dtype) {
@@ -393,7 +403,7 @@ class Writer {
   const Sketch& sketch_;
   const bool fsdp1_;
   MicroBatch was_;
-  int states_ = 0;
+  int states_ = 0, probes_ = 0;
   std::vector<std::pair<std::string, Json>> patches_;
   std::set<std::string> observed_, clauses_;
   std::string steps_, expect_, text_;

@@ -47,7 +47,7 @@ int run_suite(const RunOptions& options, const Suite& suite);
 // Cases that stand in no file: those of `generate`.
 struct GivenCases {
   std::vector<Case> cases;
-  std::function<std::string(const Case&)> repeat;  // the command that runs one of them again
+  std::function<std::string(const Case&)> repeat;  // the command that runs one of them again, without options
 };
 struct RunResult {
   int exit_code = 0;
