@@ -41,6 +41,7 @@ class Walk {
 
   std::vector<CollectiveCounts> run() {
     std::vector<CollectiveCounts> all;
+    const bool units_known = sketch_.auto_wrap.is_null();
     for (const Iteration& iteration : sketch_.iterations) {
       waiting_.clear();
 
@@ -49,6 +50,11 @@ class Walk {
         for (const Aside& aside : each.before) step_aside(aside, counts);
         counts.gathers_in_forward = forward();
         backward(each, counts);
+        if (!units_known) {
+          const std::size_t asides = counts.gathers_aside.size();
+          counts = {};
+          counts.gathers_aside.resize(asides);
+        }
         all.push_back(counts);
       }
     }
@@ -184,6 +190,32 @@ class Walk {
 };
 
 }  // namespace
+
+std::vector<std::string> chain_of_layers(const Sketch& sketch) {
+  if (!sketch.auto_wrap.is_null() || !sketch.frozen.empty() || !sketch.ignored.empty()) return {};
+  for (const Iteration& iteration : sketch.iterations)
+    for (const MicroBatch& each : iteration.micro_batches)
+      if (!each.before.empty() || !each.sync || !each.reshard_after_backward || !each.last_backward)
+        return {};
+  std::vector<std::string> chain;
+  const bool fsdp1 = sketch.api != "fully_shard";
+  int last_block = -1;
+  for (const Unit& unit : sketch.units) {
+    if (unit.settings != sketch.units.back().settings) return {};
+    const ModuleAt& module = unit.modules.front();
+    if (module.is_root()) continue;
+    if (unit.modules.size() > 1 || module.inner >= 0 || module.block <= last_block ||
+        sketch.blocks[module.block].kind != BlockKind::linear || !is_sharded(sketch, unit))
+      return {};
+    const std::string strategy = unit.settings.value("sharding_strategy", "FULL_SHARD");
+    const Json reshard = unit.settings.value("reshard_after_forward", Json());
+    if (fsdp1 ? strategy != "FULL_SHARD" : reshard == false) return {};
+    // FSDP1 takes the first unit of the order for one that is in none, so that its place tells nothing.
+    last_block = module.block;
+    chain.push_back(path_of(sketch, module));
+  }
+  return chain;
+}
 
 std::vector<CollectiveCounts> count_collectives(const Sketch& sketch) {
   return Walk(sketch).run();

@@ -17,4 +17,9 @@ struct CollectiveCounts {
 // One per micro-batch, in order.
 std::vector<CollectiveCounts> count_collectives(const Sketch& sketch);
 
+// The paths of units that are one Linear each and run one after another, where each is sharded, freed after
+// every forward, gathered again in every backward and trained, and all have the same settings; else nothing.
+// Of these clauses say what is issued before what (FS-RED-5, FP-GATHER-3 to 5).
+std::vector<std::string> chain_of_layers(const Sketch& sketch);
+
 }  // namespace fsdp_cts::generate

@@ -37,6 +37,9 @@ constexpr int mesh = 50;        // of worlds of four
 constexpr int root_gain = 30;
 constexpr int low_precision = 25;
 constexpr int list_of_modules = 30;
+constexpr int auto_wrap = 22;   // of FSDP1's
+constexpr int in_context = 15;  // of fsdp's
+constexpr int outside = 10;     // of fsdp's
 constexpr int momentum = 15;
 constexpr int frozen = 20;
 constexpr int ignored = 10;
@@ -57,6 +60,7 @@ class Drawing {
       draw_model();
       if (parameters_of(sketch_).empty()) continue;
       draw_units();
+      draw_wrapping();
       draw_parameters();
       draw_program();
       sketch_.data_seed = 1 + dice_.below(1'000'000);
@@ -137,6 +141,42 @@ class Drawing {
     if (low_precision_ && !fsdp1() && dice_.percent(30)) sketch_.x_dtype = "bfloat16";
   }
 
+  Json draw_policy() {
+    const std::string kind =
+        dice_.one_of<std::string>({"module_wrap", "size_based", "size_based", "custom", "always", "never"});
+    Json policy = {{"policy", kind}};
+    const std::string layer = dice_.one_of<std::string>({"Linear", "Linear", "Sequential", "Graph"});
+    if (kind == "module_wrap") policy["classes"] = {layer};
+    if (kind == "size_based") {
+      policy["min_num_params"] = dice_.between(2, 40);
+      if (dice_.percent(40)) policy["exclude_wrap"] = {layer};
+      if (dice_.percent(40)) policy["force_leaf"] = {dice_.one_of<std::string>({"Sequential", "Graph"})};
+    }
+    if (kind == "custom") {
+      const Json other = {{"sharding_strategy", dice_.one_of<std::string>({"SHARD_GRAD_OP", "FULL_SHARD"})}};
+      policy["rules"] =
+          Json::array({{{"class", layer}, {"wrap", hybrid_ || dice_.percent(40) ? Json(true) : other}}});
+    }
+    return policy;
+  }
+
+  void draw_wrapping() {
+    if (!fsdp1()) return;
+    if (dice_.percent(chance::auto_wrap)) {
+      sketch_.units = {sketch_.units.back()};
+      sketch_.auto_wrap = draw_policy();
+      return;
+    }
+    if (sketch_.api != "fsdp") return;
+    sketch_.in_context = !hybrid_ && dice_.percent(chance::in_context);
+    if (!dice_.percent(chance::outside)) return;
+    for (const ModuleAt& each : unit_candidates(sketch_)) {
+      const bool is_unit = std::any_of(sketch_.units.begin(), sketch_.units.end(),
+                                       [&](const Unit& unit) { return unit.modules.front() == each; });
+      if (!is_unit && sketch_.outside.empty()) sketch_.outside.push_back(each);
+    }
+  }
+
   bool has_parameters(const ModuleAt& module) const {
     const auto all = parameters_of(sketch_);
     return std::any_of(all.begin(), all.end(),
@@ -180,7 +220,8 @@ class Drawing {
       return dice_.percent(50) ? at : ParameterAt{at.module, ""};
     };
     if (dice_.percent(chance::frozen)) sketch_.frozen.push_back(some());
-    if (dice_.percent(chance::ignored)) sketch_.ignored.push_back(some());
+    if (dice_.percent(sketch_.auto_wrap.is_null() ? chance::ignored : 3 * chance::ignored))
+      sketch_.ignored.push_back(some());
     if (dice_.percent(chance::momentum)) sketch_.momentum = 0.5;
   }
 

@@ -18,6 +18,7 @@ void for_modules(Sketch& sketch, const std::function<bool(ModuleAt&)>& change) {
   std::erase_if(sketch.units, [](const Unit& unit) { return unit.modules.empty(); });
   for (auto* list : {&sketch.frozen, &sketch.ignored})
     std::erase_if(*list, [&](ParameterAt& each) { return !change(each.module); });
+  std::erase_if(sketch.outside, [&](ModuleAt& each) { return !change(each); });
   for (Iteration& iteration : sketch.iterations)
     for (MicroBatch& micro_batch : iteration.micro_batches)
       std::erase_if(micro_batch.before, [&](Aside& each) { return !change(each.at.module); });
@@ -116,6 +117,9 @@ class Smaller {
       with([&](Sketch& s) { s.frozen = without(s.frozen, i); });
     for (std::size_t i = 0; i < sketch_.ignored.size(); ++i)
       with([&](Sketch& s) { s.ignored = without(s.ignored, i); });
+    with([](Sketch& s) { s.auto_wrap = nullptr; });
+    with([](Sketch& s) { s.in_context = false; });
+    with([](Sketch& s) { s.outside.clear(); });
     with([](Sketch& s) { s.root_gain = false; });
     with([](Sketch& s) { s.momentum = 0; });
     with([](Sketch& s) { s.x_dtype = "float32"; });

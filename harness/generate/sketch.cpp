@@ -124,6 +124,22 @@ std::optional<std::string> bad_freezing(const Sketch& sketch) {
   return std::nullopt;
 }
 
+std::optional<std::string> bad_wrapping(const Sketch& sketch) {
+  if (sketch.api != "fsdp" && (sketch.in_context || !sketch.outside.empty()))
+    return "wrap() makes units of fsdp";
+  if (sketch.auto_wrap.is_null()) return std::nullopt;
+  const std::string policy = sketch.auto_wrap.value("policy", "");
+  if (!is_fsdp1(sketch) || sketch.units.size() > 1 || sketch.in_context || !sketch.outside.empty())
+    return "WR-1: no units inside a model that is wrapped automatically";
+  if (sketch.api == "composable" && policy != "module_wrap" && policy != "custom")
+    return "the composable form takes objects as policies, not functions";
+  // WR-5; and a policy may put each name of a tied parameter into another unit.
+  if (!sketch.frozen.empty() && !original_parameters(sketch, sketch.units.back())) return "WR-5";
+  for (const Block& block : sketch.blocks)
+    if (block.kind == BlockKind::tied) return "a tensor shared between two units is undefined";
+  return std::nullopt;
+}
+
 std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, bool first_of_iteration,
                                      bool last_of_list) {
   const auto named = [&] {
@@ -292,6 +308,7 @@ std::optional<std::string> why_illegal(const Sketch& sketch) {
   for (const Unit& unit : sketch.units) named.insert(named.end(), unit.modules.begin(), unit.modules.end());
   for (const auto* list : {&sketch.frozen, &sketch.ignored})
     for (const ParameterAt& each : *list) named.push_back(each.module);
+  named.insert(named.end(), sketch.outside.begin(), sketch.outside.end());
   for (const Iteration& iteration : sketch.iterations)
     for (const MicroBatch& micro_batch : iteration.micro_batches)
       for (const Aside& aside : micro_batch.before) named.push_back(aside.at.module);
@@ -299,6 +316,7 @@ std::optional<std::string> why_illegal(const Sketch& sketch) {
     if (!exists(sketch, each)) return "names a module that is not there";
   if (auto bad = bad_units(sketch)) return bad;
   if (auto bad = bad_freezing(sketch)) return bad;
+  if (auto bad = bad_wrapping(sketch)) return bad;
   return bad_program(sketch);
 }
 

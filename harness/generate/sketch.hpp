@@ -99,8 +99,11 @@ struct Sketch {
   int in = 1;             // width of the input
   int rows = 1;
   std::vector<Block> blocks;
-  bool root_gain = false;   // the root is a Graph with a parameter of its own
-  std::vector<Unit> units;  // in order of calls; the root's is the last
+  bool root_gain = false;         // the root is a Graph with a parameter of its own
+  std::vector<Unit> units;        // in order of calls; the root's is the last
+  Json auto_wrap;                 // FSDP1: the policy of the root's call, which then is the only one
+  bool in_context = false;        // fsdp: the units are asked for by wrap(), inside a context
+  std::vector<ModuleAt> outside;  // fsdp: asked for outside of any, so that no unit is made
   std::vector<ParameterAt> frozen, ignored;
   double lr = 1;        // a power of two
   double momentum = 0;  // 0 or a power of two

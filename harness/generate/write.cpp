@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "harness/generate/counts.hpp"
@@ -180,19 +181,44 @@ class Writer {
     std::string text = fmt::format("plans:\n  model:\n    api: {}\n", sketch_.api);
     if (!sketch_.mesh.empty()) text += fmt::format("    mesh: {}\n", flow(Json(sketch_.mesh)));
     text += "    units:\n";
+    Json ignored = Json::object();
+    for (const ParameterAt& pattern : sketch_.ignored) {
+      // FSDP1 takes modules as well, and policies leave them alone.
+      if (fsdp1_ && pattern.name.empty() && !pattern.module.is_root()) {
+        ignored["ignored_modules"].push_back(path_of(sketch_, pattern.module));
+        continue;
+      }
+      for (const ParameterInfo& each : parameters_of(sketch_))
+        if (takes(pattern, each.at)) ignored["ignored_parameters"].push_back(each.name);
+    }
+    for (const ModuleAt& module : sketch_.outside)
+      text += "      - " + flow({{"modules", {path_of(sketch_, module)}}, {"enable_wrap", "outside"}}) + "\n";
     for (const Unit& unit : sketch_.units) {
       Json written = {{"modules", Json::array()}};
       for (const ModuleAt& module : unit.modules) written["modules"].push_back(path_of(sketch_, module));
-      written.update(unit.settings);
-      Json ignored = Json::array();
-      for (const ParameterInfo& each : parameters_of(sketch_))
-        if (std::any_of(sketch_.ignored.begin(), sketch_.ignored.end(),
-                        [&](const ParameterAt& pattern) { return takes(pattern, each.at); }))
-          ignored.push_back(each.name);
-      if (!ignored.empty()) written["ignored_parameters"] = ignored;
+      written.update(sketch_.in_context ? in_context(unit.settings) : unit.settings);
+      written.update(ignored);
+      if (!sketch_.auto_wrap.is_null()) written["auto_wrap"] = sketch_.auto_wrap;
       text += "      - " + flow(written) + "\n";
     }
     return text;
+  }
+
+  // The strategy is the call's own and goes before the context's, which is another one (WR-10).
+  static Json in_context(Json settings) {
+    const std::string strategy = settings.value("sharding_strategy", "FULL_SHARD");
+    settings["sharding_strategy"] = strategy == "FULL_SHARD" ? "SHARD_GRAD_OP" : "FULL_SHARD";
+    return {{"sharding_strategy", strategy}, {"enable_wrap", settings}};
+  }
+
+  // Which of its names a tied parameter goes by in a unit, and from where the names of a list's units are
+  // counted, no clause says: fully_shard's implementations differ.
+  bool names_units() const {
+    if (fsdp1_) return true;
+    return std::none_of(sketch_.blocks.begin(), sketch_.blocks.end(),
+                        [](const Block& block) { return block.kind == BlockKind::tied; }) &&
+           std::none_of(sketch_.units.begin(), sketch_.units.end(),
+                        [](const Unit& unit) { return unit.modules.size() > 1; });
   }
 
   void step(Json verb) { steps_ += entry(verb); }
@@ -300,6 +326,7 @@ class Writer {
     for (const ParameterAt& each : sketch_.frozen)
       step({{"set_requires_grad", {{"value", false}, {"match", pattern_of(sketch_, each)}}}});
     step({{"shard", "model"}});
+    if (names_units()) observe({"units"}, "sharded");
     Json optimizer = {{"kind", "SGD"}, {"lr", sketch_.lr}};
     if (sketch_.momentum != 0) optimizer["momentum"] = sketch_.momentum;
     step({{"optimizer", optimizer}});
@@ -350,11 +377,14 @@ class Writer {
     if (observed_.contains("register:probe")) equal({"register:probe"}, fsdp1_ ? "FP-MP-3" : "FS-MP-1");
     if (observed_.contains("register:norm")) equal({"register:norm"}, fsdp1_ ? "FP-GRAD-4" : "FS-RED-2");
     if (!state.empty()) equal(state, fsdp1_ ? "FP-STATE-1" : "FS-STATE-1");
+    if (names_units())
+      expect({{"equal", {{"what", {"units"}}, {"to", {"reference"}}}}}, fsdp1_ ? "WR-4" : "FS-GATHER-1");
     if (sketch_.world > 1)
       expect({{"layout", {{"kind", fsdp1_ ? "flat" : "chunk_dim0"}, {"sharded", true}}}},
              fsdp1_ ? "FP-FLAT-1" : "FS-SHARD-1");
     expect({{"training_state", "idle"}}, "G-5");
     collectives();
+    orders();
   }
 
   // The dtype that all units have for a purpose, or nothing.
@@ -371,6 +401,59 @@ class Writer {
       common = dtype;
     }
     return common;
+  }
+
+  void order(const std::string& label, const char* phase, std::array<std::string, 2> first,
+             std::array<std::string, 2> then, const char* clause) {
+    expect({{"order",
+             {{"phase", phase},
+              {"first", {{"op", first[0]}, {"unit", first[1]}}},
+              {"then", {{"op", then[0]}, {"unit", then[1]}}}}},
+            {"label", label}},
+           clause);
+  }
+
+  // Where the units are layers that run one after another, each freed after its forward and each trained:
+  // what is issued before what.
+  void orders() {
+    const std::vector<std::string> layers = chain_of_layers(sketch_);
+    if (layers.size() < 2) return;
+    int pass = 0;
+    bool first_iteration = true;
+    for (const Iteration& iteration : sketch_.iterations)
+      for (const MicroBatch& each : iteration.micro_batches) {
+        if (each.sync) orders_of("pass" + std::to_string(pass), layers, first_iteration);
+        first_iteration = false;
+        ++pass;
+      }
+  }
+
+  void orders_of(const std::string& label, const std::vector<std::string>& layers, bool first_iteration) {
+    for (std::size_t i = 0; i + 1 < layers.size(); ++i) {
+      const std::string &unit = layers[i], &next = layers[i + 1];
+      if (!fsdp1_) {
+        order(label, "backward", {"reduce_scatter", next}, {"reduce_scatter", unit}, "FS-RED-5");
+        if (i + 2 < layers.size())
+          order(label, "backward", {"reduce_scatter", layers[i + 2]}, {"all_gather", unit}, "FS-RED-5");
+        continue;
+      }
+      const Json& settings = sketch_.units.back().settings;
+      const Json prefetch = settings.value("backward_prefetch", Json("BACKWARD_PRE"));
+      const bool forward_prefetch = settings.value("forward_prefetch", false);
+      if (!prefetch.is_null()) {
+        order(label, "backward", {"all_gather", unit}, {"reduce_scatter", next}, "FP-GATHER-3");
+        if (prefetch == "BACKWARD_PRE")
+          order(label, "backward", {"all_gather", unit}, {"compute", next}, "FP-GATHER-4");
+        else
+          order(label, "backward", {"compute", next}, {"all_gather", unit}, "FP-GATHER-4");
+      } else if (!forward_prefetch) {
+        order(label, "backward", {"reduce_scatter", next}, {"all_gather", unit}, "FP-GATHER-3");
+      }
+      if (!forward_prefetch)
+        order(label, "forward", {"compute", unit}, {"all_gather", next}, "FP-GATHER-5");
+      else if (!first_iteration)
+        order(label, "forward", {"all_gather", next}, {"compute", unit}, "FP-GATHER-5");
+    }
   }
 
   void collectives() {
