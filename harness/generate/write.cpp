@@ -208,7 +208,11 @@ class Writer {
   static Json in_context(Json settings) {
     const std::string strategy = settings.value("sharding_strategy", "FULL_SHARD");
     settings["sharding_strategy"] = strategy == "FULL_SHARD" ? "SHARD_GRAD_OP" : "FULL_SHARD";
-    return {{"sharding_strategy", strategy}, {"enable_wrap", settings}};
+    Json own = {{"sharding_strategy", strategy}};
+    if (settings.contains("use_orig_params")) own["use_orig_params"] = settings["use_orig_params"];
+    settings.erase("use_orig_params");
+    own["enable_wrap"] = settings;
+    return own;
   }
 
   // Which of its names a tied parameter goes by in a unit, and from where the names of a list's units are
