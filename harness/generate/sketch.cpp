@@ -196,6 +196,13 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
     // optimizer.
     if (!last.sync || !last.reshard_after_backward || !last.last_backward || !last.all_reduce)
       return "the last micro-batch of an iteration is synchronised and leaves shards";
+    // Left out while the reference keeps the gradient of an original parameter that was frozen since; the
+    // library and PyTorch drop it with the next forward.
+    const auto& asides = iteration.micro_batches.front().before;
+    if (is_fsdp1(sketch) && iteration.zero_grad != ZeroGrad::none &&
+        std::any_of(asides.begin(), asides.end(),
+                    [](const Aside& each) { return each.kind == AsideKind::set_requires_grad; }))
+      return "a gradient that a frozen parameter keeps";
     // A composable unit has no such method, and a gradient that is this rank's own gives no norm of all.
     if (iteration.clip && (sketch.api == "composable" || !sketch.ignored.empty()))
       return "a norm over all ranks";

@@ -215,8 +215,9 @@ class Writer {
     return own;
   }
 
-  // Which of its names a tied parameter goes by in a unit, and from where the names of a list's units are
-  // counted, no clause says: fully_shard's implementations differ.
+  // Left out while the C++ testee names a tied parameter of fully_shard by its last name in place of its
+  // first, and counts the names of a list's later modules from the first one; PyTorch and the reference
+  // agree.
   bool names_units() const {
     if (fsdp1_) return true;
     return std::none_of(sketch_.blocks.begin(), sketch_.blocks.end(),
