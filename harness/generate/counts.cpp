@@ -104,6 +104,13 @@ class Walk {
              (unit.runs == 1 && std::all_of(unit.parameters.begin(), unit.parameters.end(),
                                             [&](const auto* each) { return trains(*each); }));
     });
+    // What waits from before is reduced when the later call's backward is over, and the rest after the
+    // earlier call's: how often, no clause says.
+    const bool counted = [&] {
+      for (const std::size_t i : waiting_)
+        if (units_[i].runs > 1) return false;
+      return true;
+    }();
     int gathers = 0, reductions = 0, replicated = 0;
     for (std::size_t i = 0; i < units_.size(); ++i) {
       UnitState& unit = units_[i];
@@ -118,9 +125,9 @@ class Walk {
       if (unit.sharded) unit.gathered = after_backward(i, micro_batch, plain);
     }
     if (plain) counts.gathers_in_backward = gathers;
-    counts.reduce_scatters = reductions;
+    if (counted) counts.reduce_scatters = reductions;
     // A group of one rank reduces with itself, or does not.
-    if (sketch_.world > 1) counts.all_reduces = micro_batch.all_reduce ? replicated : 0;
+    if (counted && sketch_.world > 1) counts.all_reduces = micro_batch.all_reduce ? replicated : 0;
     if (micro_batch.sync) waiting_.clear();
     // FSDP1 drops what it knows of its order with each forward that no backward follows; FSDP2 with the end
     // of the last backward.

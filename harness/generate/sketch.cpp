@@ -95,6 +95,14 @@ std::optional<std::string> bad_units(const Sketch& sketch) {
     // All instances of a model share one pair of groups.
     if (is_hybrid(unit) != is_hybrid(sketch.units.back())) return "hybrid strategies stand alone";
   }
+  // G-6 goes by what the plan asks for, and would miss a shard where only units without parameters ask for
+  // one.
+  bool asks = false, has = false;
+  for (const Unit& unit : sketch.units) asks = asks || is_sharded(sketch, unit);
+  for (const ParameterInfo& each : parameters_of(sketch))
+    if (const int unit = unit_of(sketch, each.at); unit >= 0)
+      has = has || is_sharded(sketch, sketch.units[unit]);
+  if (asks && !has) return "G-6: nothing to shard";
   if (is_hybrid(sketch.units.back()) && sketch.mesh.empty()) return "a hybrid strategy needs a mesh";
   return std::nullopt;
 }
@@ -209,7 +217,9 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
     for (const MicroBatch& each : iteration.micro_batches) {
       if (is_fsdp1(sketch) && (!each.reshard_after_backward || !each.last_backward || !each.all_reduce))
         return "a control of fully_shard";
-      if (!each.all_reduce && sketch.mesh.empty()) return "only a mesh has replicas";
+      // One replica: left out while the reference takes such a mesh for one without replicas. The library
+      // keeps the reduced gradient back there, too, as on any mesh of two dimensions.
+      if (!each.all_reduce && (sketch.mesh.empty() || sketch.mesh[0] == 1)) return "only a mesh has replicas";
       for (std::size_t i = 0; i < each.before.size(); ++i) {
         if (auto bad = bad_aside(sketch, each.before[i], &each == &iteration.micro_batches.front(),
                                  i + 1 == each.before.size()))

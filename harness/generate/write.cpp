@@ -184,15 +184,20 @@ class Writer {
     Json ignored = Json::object();
     for (const ParameterAt& pattern : sketch_.ignored) {
       // FSDP1 takes modules as well, and policies leave them alone.
-      if (fsdp1_ && pattern.name.empty() && !pattern.module.is_root()) {
+      if (fsdp1_ && pattern.name.empty() && !pattern.module.is_root() && !has_unit_in(pattern.module)) {
         ignored["ignored_modules"].push_back(path_of(sketch_, pattern.module));
         continue;
       }
       for (const ParameterInfo& each : parameters_of(sketch_))
         if (takes(pattern, each.at)) ignored["ignored_parameters"].push_back(each.name);
     }
-    for (const ModuleAt& module : sketch_.outside)
-      text += "      - " + flow({{"modules", {path_of(sketch_, module)}}, {"enable_wrap", "outside"}}) + "\n";
+    for (const ModuleAt& module : sketch_.outside) {
+      Json written = {{"modules", {path_of(sketch_, module)}}};
+      const Json& root = sketch_.units.back().settings;
+      if (root.contains("use_orig_params")) written["use_orig_params"] = root["use_orig_params"];
+      written["enable_wrap"] = "outside";
+      text += "      - " + flow(written) + "\n";
+    }
     for (const Unit& unit : sketch_.units) {
       Json written = {{"modules", Json::array()}};
       for (const ModuleAt& module : unit.modules) written["modules"].push_back(path_of(sketch_, module));
@@ -202,6 +207,14 @@ class Writer {
       text += "      - " + flow(written) + "\n";
     }
     return text;
+  }
+
+  // Ignored modules may not hold units.
+  bool has_unit_in(const ModuleAt& module) const {
+    return std::any_of(sketch_.units.begin(), sketch_.units.end(), [&](const Unit& unit) {
+      return std::any_of(unit.modules.begin(), unit.modules.end(),
+                         [&](const ModuleAt& each) { return holds(module, each); });
+    });
   }
 
   // The strategy is the call's own and goes before the context's, which is another one (WR-10).
