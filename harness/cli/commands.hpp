@@ -18,6 +18,7 @@ void add_explain(CLI::App& app, Shared& shared);
 void add_replay(CLI::App& app, Shared& shared);
 void add_report(CLI::App& app, Shared& shared);
 void add_verify(CLI::App& app, Shared& shared);
+void add_generate(CLI::App& app, Shared& shared);
 void add_bench(CLI::App& app, Shared& shared);
 
 }  // namespace fsdp_cts::cli

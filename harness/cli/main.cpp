@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
       "  fsdp-cts run 'seed:F2MP' --testee pytorch        real PyTorch\n"
       "  fsdp-cts explain 'F2MP/*/test_compute_dtype*'    what a case does, in words");
   for (auto* add : {cli::add_list, cli::add_run, cli::add_coverage, cli::add_explain, cli::add_replay,
-                    cli::add_report, cli::add_verify, cli::add_bench}) {
+                    cli::add_report, cli::add_verify, cli::add_generate, cli::add_bench}) {
     add(app, shared);
   }
   try {

@@ -47,7 +47,8 @@ void add_replay(CLI::App& app, Shared& shared) {
       take_options(kept, run);
       fresh_draw = head.fresh_draw;
     }
-    const std::vector<Case> selected = select(suite, {id});
+    const std::vector<Case> selected =
+        run.scenarios.empty() ? select(suite, {id}) : select_from(run.scenarios, suite, {id});
     if (selected.size() != 1)
       throw UsageError(fmt::format("'{}' names {} cases; replay runs one", id, selected.size()));
     const Case present =

@@ -10,6 +10,9 @@ void add_run(CLI::App& app, Shared& shared) {
   command->add_option(
       "FILTER", options->filters,
       "Globs over case ids, or seed:F2MP, lane:exact, world:2, label:gpu (default: everything)");
+  command->add_option(
+      "--scenarios", options->scenarios,
+      "A scenario file, or a folder of them, in place of the suite's own; what `generate` keeps");
   command->add_option("--testee", options->testee.spec,
                       "cpp (default), pytorch, mutant:ID, or a command line");
   command->add_option("--python", options->testee.python,

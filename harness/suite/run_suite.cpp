@@ -33,6 +33,8 @@ constexpr int max_bundles = 50;  // failures beyond this leave a record only
 std::vector<std::string> all_filters(const RunOptions& options, const Suite& suite) {
   std::vector<std::string> filters = options.filters;
   if (!options.level.empty()) {
+    if (!options.scenarios.empty())
+      throw UsageError("--level is about the suite's own scenarios, not --scenarios");
     if (!options.filters.empty() || options.world > 0 || options.quick || !options.must_run.empty())
       throw UsageError(
           "--level is a selection of its own: no filter, --world, --quick or --must-run beside it");
@@ -48,7 +50,8 @@ std::vector<std::string> all_filters(const RunOptions& options, const Suite& sui
 std::vector<std::pair<const char*, std::string*>> decisive_options(RunOptions& options) {
   return {{"--testee", &options.testee.spec},     {"--python", &options.testee.python},
           {"--backend", &options.testee.backend}, {"--device", &options.testee.device},
-          {"--golden", &options.golden},          {"--edition", &options.edition}};
+          {"--golden", &options.golden},          {"--edition", &options.edition},
+          {"--scenarios", &options.scenarios}};
 }
 
 std::filesystem::path compared_store(const RunOptions& options, const Suite& suite) {
@@ -94,7 +97,7 @@ std::string command_line(const Suite& suite) {
 std::string level(const RunOptions& options) {
   if (options.fresh_data) return "partial";  // the exact lane alone reaches no level
   if (!options.level.empty()) return options.level;
-  if (!options.filters.empty() || options.world > 0) return "partial";
+  if (!options.filters.empty() || options.world > 0 || !options.scenarios.empty()) return "partial";
   return options.quick ? "quick" : "full";
 }
 
@@ -107,13 +110,20 @@ std::string known_deviations_for(const RunOptions& options, const Suite& suite) 
   const auto file = suite.conformance() / "known_deviations" / (name + ".yaml");
   return std::filesystem::exists(file) ? file.string() : "";
 }
+
+std::vector<Case> selected_cases(const RunOptions& options, const Suite& suite) {
+  const std::vector<std::string> filters = all_filters(options, suite);
+  return options.scenarios.empty() ? select(suite, filters) : select_from(options.scenarios, suite, filters);
+}
+
 struct StoppedEarly {};
 
 class SuiteRun {
  public:
-  SuiteRun(const RunOptions& options, const Suite& suite)
+  SuiteRun(const RunOptions& options, const Suite& suite, std::optional<GivenCases> given)
       : options_(options),
-        selected_(select(suite, all_filters(options, suite))),
+        selected_(given ? std::move(given->cases) : selected_cases(options, suite)),
+        repeat_(given ? std::move(given->repeat) : nullptr),
         edition_(edition_for(options, suite)),
         suite_(suite),
         machine_(this_machine()),
@@ -155,6 +165,8 @@ class SuiteRun {
     for (const auto& [a_case, reason] : left_out) add(*a_case, skipped(*a_case, reason), nullptr);
     return finish();
   }
+
+  std::vector<Json> take_records() { return std::move(records_); }
 
  private:
   std::optional<std::string> why_not(const Case& a_case) const {
@@ -314,7 +326,7 @@ class SuiteRun {
                 {{"filters", options_.filters},
                  {"world", options_.world},
                  {"quick", options_.quick},
-                 {"level", level(options_)},
+                 {"level", repeat_ ? "partial" : level(options_)},
                  {"scenarios", scenarios}}},
                {"known_deviations", deviations_file_.empty() ? Json(nullptr) : Json(deviations_file_)},
                {"cases", selected_.size()},
@@ -327,7 +339,7 @@ class SuiteRun {
     std::string note;
     const Verdict verdict = deviations_ ? deviations_->apply(a_case, judged, note) : judged;
     const Json kept = kept_options(options_);
-    std::string repeat = "fsdp-cts run " + quoted(a_case.id);
+    std::string repeat = repeat_ ? repeat_(a_case) : "fsdp-cts run " + quoted(a_case.id);
     for (const auto& [option, value] : kept.items()) {
       for (const Json& each : value.is_array() ? value : Json::array({value}))
         repeat += fmt::format(" {} {}", option, quoted(each.get<std::string>()));
@@ -337,7 +349,7 @@ class SuiteRun {
       record["fresh_data"] = {
           {"seed", *options_.fresh_data}, {"draw", draw->second}, {"data_seed", a_case.data.at("seed")}};
     }
-    if (run &&
+    if (run && !repeat_ &&
         (options_.keep || (needs_attention(record) && !is_unsupported(record) && bundles_ < max_bundles))) {
       record["bundle"] = write_bundle(options_.failures, a_case, *run, record, kept).string();
       ++bundles_;
@@ -383,6 +395,7 @@ class SuiteRun {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   const RunOptions& options_;
   std::vector<Case> selected_;
+  std::function<std::string(const Case&)> repeat_;  // of cases that stand in no file
   Edition edition_;
   const Suite& suite_;
   Machine machine_;
@@ -435,7 +448,17 @@ void take_options(const Json& kept, RunOptions& options) {
 int run_suite(const RunOptions& options, const Suite& suite) {
   RunOptions chosen = options;
   choose_python(chosen.testee);
-  return SuiteRun(chosen, suite).run();
+  return SuiteRun(chosen, suite, std::nullopt).run();
+}
+
+RunResult run_given(const RunOptions& options, const Suite& suite, GivenCases given) {
+  RunOptions chosen = options;
+  choose_python(chosen.testee);
+  SuiteRun run(chosen, suite, std::move(given));
+  RunResult result;
+  result.exit_code = run.run();
+  result.records = run.take_records();
+  return result;
 }
 
 }  // namespace fsdp_cts

@@ -1,6 +1,7 @@
 // What `run` and `replay` have in common: from options to verdicts, reports and an exit code.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@ namespace fsdp_cts {
 
 struct RunOptions {
   std::vector<std::string> filters;
+  std::string scenarios;  // a file or a folder in place of the suite's own
   TesteeChoice testee;
   int world = 0;  // 0: all
   bool quick = false;
@@ -41,5 +43,17 @@ void take_options(const Json& kept, RunOptions& options);
 
 // Throws UsageError, ScenarioError, Interrupted.
 int run_suite(const RunOptions& options, const Suite& suite);
+
+// Cases that stand in no file: those of `generate`.
+struct GivenCases {
+  std::vector<Case> cases;
+  std::function<std::string(const Case&)> repeat;  // the command that runs one of them again, without options
+};
+struct RunResult {
+  int exit_code = 0;
+  std::vector<Json> records;
+};
+// Like run_suite; leaves no bundles, which could not be replayed.
+RunResult run_given(const RunOptions& options, const Suite& suite, GivenCases given);
 
 }  // namespace fsdp_cts

@@ -77,4 +77,20 @@ std::vector<Case> select(const Suite& suite, const std::vector<std::string>& fil
                   hint, all.size()));
 }
 
+std::vector<Case> select_from(const std::filesystem::path& scenarios, const Suite& suite,
+                              const std::vector<std::string>& filters) {
+  if (!std::filesystem::exists(scenarios))
+    throw UsageError(
+        fmt::format("{} is not there; --scenarios takes a file or a folder", scenarios.string()));
+  FilterResult result;
+  try {
+    result = select_cases(load_scenario_files(scenarios, suite.conformance()), filters);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(error.what());
+  }
+  if (result.cases.empty() || !result.unmatched.empty())
+    throw UsageError(fmt::format("no case of {} is selected", scenarios.string()));
+  return std::move(result.cases);
+}
+
 }  // namespace fsdp_cts

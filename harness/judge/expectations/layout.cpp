@@ -38,6 +38,7 @@ class FlatUnits {
   FlatUnits(const JudgeContext& context, const std::string& model) : context_(context), model_(model) {
     const Json* plan = context.plan.plan(model);
     if (!plan) return;
+    original_parameters_ = plan->value("api", "") == "composable";  // CP-1
     const Json& entries = plan->at("units");
     const bool automatic = std::any_of(entries.begin(), entries.end(), [](const Json& unit) {
       return unit.contains("auto_wrap") && !unit["auto_wrap"].is_null();
@@ -86,9 +87,7 @@ class FlatUnits {
         (*precision)["param_dtype"].is_string()) {
       dtype_[module] = dtype_from_name((*precision)["param_dtype"].get<std::string>());
     }
-    // The composable form always has original parameters.
-    const bool composable = context_.plan.plan(model_)->value("api", "") == "composable";
-    if (composable || settings.value("use_orig_params", false)) aligned_.insert(module);
+    if (original_parameters_ || settings.value("use_orig_params", false)) aligned_.insert(module);
     for (const char* key : {"ignored_modules", "ignored_parameters"}) {
       if (auto ignored = settings.find(key); ignored != settings.end() && ignored->is_array()) {
         for (const std::string& name : strings_of(*ignored))
@@ -128,6 +127,7 @@ class FlatUnits {
   const JudgeContext& context_;
   std::string model_;
   std::vector<FlatUnit> units_;
+  bool original_parameters_ = false;
   std::map<std::string, DType> dtype_;
   std::set<std::string> aligned_, ignored_modules_, ignored_parameters_;
 };

@@ -127,11 +127,8 @@ std::vector<LoadedFile> load_files(const std::vector<std::filesystem::path>& fil
   return loaded;
 }
 
-std::vector<Case> load(const std::filesystem::path& conformance, const Wanted& wanted) {
-  const std::vector<std::filesystem::path> files = scenario_files(conformance / "scenarios");
-  if (files.empty())
-    throw ScenarioError("no scenario files below " + (conformance / "scenarios").string() +
-                        "; is this the conformance folder?");
+std::vector<Case> load(const std::vector<std::filesystem::path>& files,
+                       const std::filesystem::path& conformance, const Wanted& wanted) {
   Mistakes mistakes;
   const ModelFiles models = load_model_files(conformance, mistakes);
   std::vector<Case> cases;
@@ -147,7 +144,21 @@ std::vector<Case> load(const std::filesystem::path& conformance, const Wanted& w
   return cases;
 }
 
+std::vector<Case> load(const std::filesystem::path& conformance, const Wanted& wanted) {
+  const std::vector<std::filesystem::path> files = scenario_files(conformance / "scenarios");
+  if (files.empty())
+    throw ScenarioError("no scenario files below " + (conformance / "scenarios").string() +
+                        "; is this the conformance folder?");
+  return load(files, conformance, wanted);
+}
+
 }  // namespace
+
+std::vector<Case> load_scenario_files(const std::filesystem::path& scenarios,
+                                      const std::filesystem::path& conformance) {
+  if (!std::filesystem::is_directory(scenarios)) return load({scenarios}, conformance, {});
+  return load(scenario_files(scenarios), conformance, {});
+}
 
 std::vector<Case> load_scenario(const std::string& text, const std::string& name, const ModelFiles& models,
                                 Mistakes& mistakes) {

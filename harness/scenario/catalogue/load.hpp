@@ -19,6 +19,11 @@ std::vector<Case> load_cases(const std::filesystem::path& conformance);
 FilterResult load_selected_cases(const std::filesystem::path& conformance,
                                  const std::vector<std::string>& terms);
 
+// The cases of one scenario file, or of all below a folder, that use the model files of `conformance`. Throws
+// ScenarioError like load_cases.
+std::vector<Case> load_scenario_files(const std::filesystem::path& scenarios,
+                                      const std::filesystem::path& conformance);
+
 // The cases of one scenario file whose text is given; `name` stands for the file in mistakes. Some cases may
 // be there although there are mistakes.
 std::vector<Case> load_scenario(const std::string& text, const std::string& name, const ModelFiles& models,

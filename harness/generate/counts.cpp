@@ -1,0 +1,231 @@
+#include "harness/generate/counts.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace fsdp_cts::generate {
+namespace {
+
+enum class Gathered { no, yes, unknown };
+
+struct UnitState {
+  bool sharded = false;  // more than one rank has a part of it
+  int runs = 0;          // in one forward
+  bool root = false;
+  bool frees_after_forward = true;
+  Gathered gathered = Gathered::no;
+  std::vector<const ParameterInfo*> parameters;
+};
+
+class Walk {
+ public:
+  explicit Walk(const Sketch& sketch)
+      : sketch_(sketch), fsdp1_(sketch.api != "fully_shard"), parameters_(parameters_of(sketch)) {
+    for (const Unit& unit : sketch.units) {
+      UnitState state;
+      state.root = unit.modules.front().is_root();
+      state.runs = runs_of(unit);
+      state.frees_after_forward = frees_after_forward(unit, state.root);
+      units_.push_back(std::move(state));
+    }
+    for (const ParameterInfo& each : parameters_)
+      if (const int unit = unit_of(sketch, each.at); unit >= 0) units_[unit].parameters.push_back(&each);
+    for (std::size_t i = 0; i < units_.size(); ++i)
+      units_[i].sharded = !units_[i].parameters.empty() && is_sharded(sketch, sketch.units[i]);
+    for (const ParameterInfo& each : parameters_)
+      for (const ParameterAt& pattern : sketch.frozen)
+        if (takes(pattern, each.at)) frozen_.insert(each.name);
+    // A replica that holds everything is a group of one.
+    replicas_ = !sketch.mesh.empty() && sketch.mesh[0] > 1;
+  }
+
+  std::vector<CollectiveCounts> run() {
+    std::vector<CollectiveCounts> all;
+    const bool units_known = sketch_.auto_wrap.is_null();
+    for (const Iteration& iteration : sketch_.iterations) {
+      waiting_.clear();
+
+      for (const MicroBatch& each : iteration.micro_batches) {
+        CollectiveCounts counts;
+        for (const Aside& aside : each.before) step_aside(aside, counts);
+        counts.gathers_in_forward = forward();
+        backward(each, counts);
+        if (!units_known) {
+          const std::size_t asides = counts.gathers_aside.size();
+          counts = {};
+          counts.gathers_aside.resize(asides);
+        }
+        all.push_back(counts);
+      }
+    }
+    return all;
+  }
+
+ private:
+  int runs_of(const Unit& unit) const {
+    const ModuleAt& module = unit.modules.front();
+    if (module.is_root() || module.inner < 0) return 1;
+    const BlockKind kind = sketch_.blocks[module.block].kind;
+    if (kind == BlockKind::twice) return 2;
+    return kind == BlockKind::spare && module.inner == 1 ? 0 : 1;
+  }
+
+  bool frees_after_forward(const Unit& unit, bool root) const {
+    if (fsdp1_) {
+      const std::string strategy = unit.settings.value("sharding_strategy", "FULL_SHARD");
+      return !root && (strategy == "FULL_SHARD" || strategy == "HYBRID_SHARD");
+    }
+    const Json reshard = unit.settings.value("reshard_after_forward", Json());
+    return reshard.is_null() ? !root : reshard != false;
+  }
+
+  std::optional<int> forward() {
+    int count = 0;
+    bool known = true;
+    for (UnitState& unit : units_) {
+      if (!unit.sharded || unit.runs == 0) continue;
+      known = known && unit.gathered != Gathered::unknown;
+      // A unit that is called twice is freed between the calls, or not; FSDP1's rule is about one.
+      if (unit.runs > 1) known = false;
+      count += unit.gathered == Gathered::no ? 1 : 0;
+      unit.gathered = unit.frees_after_forward ? Gathered::no : Gathered::yes;
+    }
+    return known ? std::optional(count) : std::nullopt;
+  }
+
+  bool trains(const ParameterInfo& parameter) const {
+    return parameter.used && !frozen_.contains(parameter.name);
+  }
+
+  void backward(const MicroBatch& micro_batch, CollectiveCounts& counts) {
+    // Where every unit runs once and trains, backward needs each of them once.
+    const bool plain = !forwards_in_vain_ && std::all_of(units_.begin(), units_.end(), [&](const auto& unit) {
+      return !unit.sharded ||
+             (unit.runs == 1 && std::all_of(unit.parameters.begin(), unit.parameters.end(),
+                                            [&](const auto* each) { return trains(*each); }));
+    });
+    // What waits from before is reduced when the later call's backward is over, and the rest after the
+    // earlier call's: how often, no clause says.
+    const bool counted = [&] {
+      for (const std::size_t i : waiting_)
+        if (units_[i].runs > 1) return false;
+      return true;
+    }();
+    int gathers = 0, reductions = 0, replicated = 0;
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      UnitState& unit = units_[i];
+      const bool has_gradient = std::any_of(unit.parameters.begin(), unit.parameters.end(),
+                                            [&](const auto* each) { return trains(*each); });
+      if (has_gradient) waiting_.insert(i);
+      if (unit.sharded && unit.gathered == Gathered::no) ++gathers;
+      if (micro_batch.sync && waiting_.contains(i)) {
+        if (unit.sharded) ++reductions;
+        if (replicas_ || (fsdp1_ && !unit.sharded && sketch_.world > 1)) ++replicated;
+      }
+      if (unit.sharded) unit.gathered = after_backward(i, micro_batch, plain);
+    }
+    if (plain) counts.gathers_in_backward = gathers;
+    if (counted) counts.reduce_scatters = reductions;
+    // A group of one rank reduces with itself, or does not.
+    if (counted && sketch_.world > 1) counts.all_reduces = micro_batch.all_reduce ? replicated : 0;
+    if (micro_batch.sync) waiting_.clear();
+    // FSDP1 drops what it knows of its order with each forward that no backward follows; FSDP2 with the end
+    // of the last backward.
+    if (micro_batch.last_backward)
+      forwards_in_vain_ = false;
+    else
+      forwards_in_vain_ = true;
+  }
+
+  Gathered after_backward(std::size_t i, const MicroBatch& micro_batch, bool plain) const {
+    if (fsdp1_) {
+      const std::string strategy = sketch_.units[i].settings.value("sharding_strategy", "FULL_SHARD");
+      const bool keeps = strategy == "SHARD_GRAD_OP" || strategy == "_HYBRID_SHARD_ZERO2";
+      if (micro_batch.sync || !keeps) return Gathered::no;
+      return plain ? Gathered::yes : Gathered::unknown;
+    }
+    if (micro_batch.reshard_after_backward) return Gathered::no;
+    return plain ? Gathered::yes : Gathered::unknown;  // gathered ahead for nobody, perhaps
+  }
+
+  void step_aside(const Aside& aside, CollectiveCounts& counts) {
+    switch (aside.kind) {
+      case AsideKind::eval_forward:
+      case AsideKind::no_grad_forward:
+        counts.gathers_aside.push_back(forward());
+        forwards_in_vain_ = true;
+        return;
+      case AsideKind::unshard:
+      case AsideKind::unshard_and_reshard:
+        for (std::size_t i = 0; i < units_.size(); ++i) {
+          const auto& modules = sketch_.units[i].modules;
+          if (std::find(modules.begin(), modules.end(), aside.at.module) == modules.end()) continue;
+          units_[i].gathered = aside.kind == AsideKind::unshard ? Gathered::yes : Gathered::no;
+        }
+        return;
+      case AsideKind::set_reshard_after_forward:
+        for (std::size_t i = 0; i < units_.size(); ++i) {
+          const auto& modules = sketch_.units[i].modules;
+          if (std::any_of(modules.begin(), modules.end(),
+                          [&](const ModuleAt& module) { return holds(aside.at.module, module); }))
+            units_[i].frees_after_forward = aside.value;
+        }
+        return;
+      case AsideKind::set_requires_grad:
+        for (const ParameterInfo& each : parameters_) {
+          if (!takes(aside.at, each.at)) continue;
+          if (aside.value)
+            frozen_.erase(each.name);
+          else
+            frozen_.insert(each.name);
+        }
+        return;
+      default:
+        // Saving and summoning leave a unit as they found it, or free it.
+        for (UnitState& unit : units_)
+          if (unit.gathered != Gathered::no) unit.gathered = Gathered::unknown;
+    }
+  }
+
+  const Sketch& sketch_;
+  const bool fsdp1_;
+  const std::vector<ParameterInfo> parameters_;
+  std::vector<UnitState> units_;
+  std::set<std::string> frozen_;
+  std::set<std::size_t> waiting_;  // units with gradients that are not reduced yet
+  bool replicas_ = false, forwards_in_vain_ = false;
+};
+
+}  // namespace
+
+std::vector<std::string> chain_of_layers(const Sketch& sketch) {
+  if (!sketch.auto_wrap.is_null() || !sketch.frozen.empty() || !sketch.ignored.empty()) return {};
+  for (const Iteration& iteration : sketch.iterations)
+    for (const MicroBatch& each : iteration.micro_batches)
+      if (!each.before.empty() || !each.sync || !each.reshard_after_backward || !each.last_backward)
+        return {};
+  std::vector<std::string> chain;
+  const bool fsdp1 = sketch.api != "fully_shard";
+  int last_block = -1;
+  for (const Unit& unit : sketch.units) {
+    if (unit.settings != sketch.units.back().settings) return {};
+    const ModuleAt& module = unit.modules.front();
+    if (module.is_root()) continue;
+    if (unit.modules.size() > 1 || module.inner >= 0 || module.block <= last_block ||
+        sketch.blocks[module.block].kind != BlockKind::linear || !is_sharded(sketch, unit))
+      return {};
+    const std::string strategy = unit.settings.value("sharding_strategy", "FULL_SHARD");
+    const Json reshard = unit.settings.value("reshard_after_forward", Json());
+    if (fsdp1 ? strategy != "FULL_SHARD" : reshard == false) return {};
+    // FSDP1 takes the first unit of the order for one that is in none, so that its place tells nothing.
+    last_block = module.block;
+    chain.push_back(path_of(sketch, module));
+  }
+  return chain;
+}
+
+std::vector<CollectiveCounts> count_collectives(const Sketch& sketch) {
+  return Walk(sketch).run();
+}
+
+}  // namespace fsdp_cts::generate

@@ -1,0 +1,318 @@
+#include "harness/generate/draw.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "harness/scenario/data/formula.hpp"
+
+namespace fsdp_cts::generate {
+namespace {
+
+// Counter-based, as all data of the suite are, and so the same on every machine and with every library.
+class Dice {
+ public:
+  explicit Dice(const std::string& label) : stream_(label) {}
+  // 0 to n - 1.
+  int below(int n) { return static_cast<int>(stream_.at(next_++) % static_cast<std::uint32_t>(n)); }
+  int between(int low, int high) { return low + below(high - low + 1); }
+  bool percent(int chance) { return below(100) < chance; }
+  template <typename T>
+  const T& one_of(const std::vector<T>& values) {
+    return values[static_cast<std::size_t>(below(static_cast<int>(values.size())))];
+  }
+
+ private:
+  Stream stream_;
+  std::uint64_t next_ = 0;
+};
+
+// How often each thing is drawn, in percent of the sketches that could have it. 0 switches a class of draws
+// off; say why beside it.
+namespace chance {
+constexpr int fsdp1 = 50;
+constexpr int composable = 30;  // of FSDP1's
+constexpr int mesh = 50;        // of worlds of four
+constexpr int root_gain = 30;
+constexpr int low_precision = 25;
+constexpr int list_of_modules = 30;
+constexpr int auto_wrap = 22;   // of FSDP1's
+constexpr int in_context = 15;  // of fsdp's
+constexpr int outside = 10;     // of fsdp's
+constexpr int momentum = 15;
+constexpr int frozen = 20;
+constexpr int ignored = 10;
+constexpr int aside = 45;
+constexpr int clip = 12;
+}  // namespace chance
+
+class Drawing {
+ public:
+  Drawing(std::int64_t seed, int index, int attempt)
+      : dice_(fmt::format("generate/{}/{}/{}", seed, index, attempt)) {}
+
+  Sketch draw() {
+    // Rounds of drawing until everything fits together; each is different, since the dice go on.
+    while (true) {
+      sketch_ = Sketch();
+      draw_ranks();
+      draw_model();
+      if (parameters_of(sketch_).empty()) continue;
+      draw_units();
+      draw_wrapping();
+      draw_parameters();
+      draw_program();
+      sketch_.data_seed = 1 + dice_.below(1'000'000);
+      if (!why_illegal(sketch_)) return sketch_;
+    }
+  }
+
+ private:
+  bool fsdp1() const { return sketch_.api != "fully_shard"; }
+
+  void draw_ranks() {
+    sketch_.api = !dice_.percent(chance::fsdp1)       ? "fully_shard"
+                  : dice_.percent(chance::composable) ? "composable"
+                                                      : "fsdp";
+    sketch_.world = dice_.one_of<int>({1, 2, 2, 2, 3, 4, 4, 4, 5});
+    hybrid_ = sketch_.world == 4 && dice_.percent(chance::mesh);
+    if (!hybrid_) return;
+    sketch_.mesh = dice_.one_of<std::vector<int>>({{2, 2}, {2, 2}, {1, 4}, {4, 1}});
+    // Groups of one rank in FSDP1 become NO_SHARD for some versions and stay hybrid for others.
+    if (fsdp1()) sketch_.mesh = {2, 2};
+  }
+
+  // A product of weights grows with every layer and, once weights are sums of such products, with every step;
+  // so much depth and so many steps as 24 bits carry, or as 8 and 11 of the small dtypes.
+  void draw_model() {
+    low_precision_ = dice_.percent(chance::low_precision);
+    sketch_.in = dice_.between(1, low_precision_ ? 4 : 9);
+    sketch_.rows = low_precision_ ? 1 : dice_.between(1, 2);
+    const int blocks = dice_.between(1, low_precision_ ? 2 : 4);
+    for (int i = 0; i < blocks; ++i) {
+      Block block;
+      block.kind =
+          dice_.one_of<BlockKind>({BlockKind::linear, BlockKind::linear, BlockKind::linear, BlockKind::relu,
+                                   BlockKind::nested, BlockKind::nested, BlockKind::residual,
+                                   BlockKind::twice, BlockKind::tied, BlockKind::spare, BlockKind::gain});
+      block.width = dice_.between(1, low_precision_ ? 4 : 9);
+      block.middle = dice_.between(1, low_precision_ ? 3 : 7);
+      block.bias = dice_.percent(50);
+      block.relu = dice_.percent(25);
+      sketch_.blocks.push_back(block);
+    }
+    sketch_.root_gain = dice_.percent(chance::root_gain);
+  }
+
+  Json policy() {
+    const std::string dtype = dice_.one_of<std::string>({"bfloat16", "float16"});
+    Json policy = {{"param_dtype", dtype}};
+    if (dice_.percent(50)) policy["reduce_dtype"] = dice_.one_of<std::string>({"float32", dtype});
+    // Without the cast the first layer meets another dtype (CP-3).
+    if (!fsdp1() && dice_.percent(25)) policy["output_dtype"] = "float32";
+    if (fsdp1() && dice_.percent(25)) policy["cast_forward_inputs"] = true;
+    return policy;
+  }
+
+  void draw_units() {
+    const std::vector<ModuleAt> candidates = unit_candidates(sketch_);
+    std::vector<ModuleAt> chosen;
+    const int density = dice_.one_of<int>({0, 30, 50, 80});
+    for (const ModuleAt& each : candidates)
+      if (!each.is_root() && has_parameters(each) && dice_.percent(density)) chosen.push_back(each);
+    const Json common = low_precision_ ? policy() : Json();
+    const Json settings = draw_settings(Json::object());
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      Unit unit;
+      unit.modules = {chosen[i]};
+      while (!fsdp1() && i + 1 < chosen.size() && dice_.percent(chance::list_of_modules) &&
+             chosen[i + 1].inner == chosen[i].inner && chosen[i].inner < 0)
+        unit.modules.push_back(chosen[++i]);
+      unit.settings = dice_.percent(30) ? draw_settings(settings) : settings;
+      sketch_.units.push_back(std::move(unit));
+    }
+    Unit root{{ModuleAt{}}, dice_.percent(30) ? draw_settings(settings) : settings};
+    sketch_.units.push_back(std::move(root));
+    for (Unit& unit : sketch_.units) {
+      // fully_shard casts for every unit by itself, so there they may differ.
+      if (low_precision_ && (fsdp1() || dice_.percent(85))) unit.settings["mixed_precision"] = common;
+    }
+    if (low_precision_ && !fsdp1() && dice_.percent(30)) sketch_.x_dtype = "bfloat16";
+  }
+
+  Json draw_policy() {
+    const std::string kind =
+        dice_.one_of<std::string>({"module_wrap", "size_based", "size_based", "custom", "always", "never"});
+    Json policy = {{"policy", kind}};
+    const std::string layer = dice_.one_of<std::string>({"Linear", "Linear", "Sequential", "Graph"});
+    if (kind == "module_wrap") policy["classes"] = {layer};
+    if (kind == "size_based") {
+      policy["min_num_params"] = dice_.between(2, 40);
+      if (dice_.percent(40)) policy["exclude_wrap"] = {layer};
+      if (dice_.percent(40)) policy["force_leaf"] = {dice_.one_of<std::string>({"Sequential", "Graph"})};
+    }
+    if (kind == "custom") {
+      const Json other = {{"sharding_strategy", dice_.one_of<std::string>({"SHARD_GRAD_OP", "FULL_SHARD"})}};
+      policy["rules"] =
+          Json::array({{{"class", layer}, {"wrap", hybrid_ || dice_.percent(40) ? Json(true) : other}}});
+    }
+    return policy;
+  }
+
+  void draw_wrapping() {
+    if (!fsdp1()) return;
+    if (dice_.percent(chance::auto_wrap)) {
+      sketch_.units = {sketch_.units.back()};
+      sketch_.auto_wrap = draw_policy();
+      return;
+    }
+    if (sketch_.api != "fsdp") return;
+    sketch_.in_context = !hybrid_ && dice_.percent(chance::in_context);
+    if (!dice_.percent(chance::outside)) return;
+    for (const ModuleAt& each : unit_candidates(sketch_)) {
+      const bool is_unit = std::any_of(sketch_.units.begin(), sketch_.units.end(),
+                                       [&](const Unit& unit) { return unit.modules.front() == each; });
+      if (!is_unit && sketch_.outside.empty()) sketch_.outside.push_back(each);
+    }
+  }
+
+  bool has_parameters(const ModuleAt& module) const {
+    const auto all = parameters_of(sketch_);
+    return std::any_of(all.begin(), all.end(),
+                       [&](const auto& each) { return holds(module, each.at.module); });
+  }
+
+  // What every instance of a model must agree on comes from `common`.
+  Json draw_settings(const Json& common) {
+    Json settings = Json::object();
+    if (!fsdp1()) {
+      const int group = sketch_.mesh.empty() ? sketch_.world : sketch_.mesh[1];
+      const Json choice = dice_.one_of<Json>(
+          {Json(), Json(), Json(true), Json(true), Json(false), group == 4 ? Json(2) : Json(true)});
+      if (!choice.is_null()) settings["reshard_after_forward"] = choice;
+      return settings;
+    }
+    if (hybrid_)
+      settings["sharding_strategy"] =
+          dice_.one_of<std::string>({"HYBRID_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"});
+    else
+      settings["sharding_strategy"] =
+          dice_.one_of<std::string>({"FULL_SHARD", "FULL_SHARD", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"});
+    settings["backward_prefetch"] =
+        dice_.one_of<Json>({Json("BACKWARD_PRE"), Json("BACKWARD_POST"), Json(nullptr)});
+    if (dice_.percent(40)) settings["forward_prefetch"] = true;
+    if (sketch_.api == "composable") {
+      settings.erase("backward_prefetch");  // always BACKWARD_PRE
+      return settings;
+    }
+    for (const char* key : {"use_orig_params", "limit_all_gathers"})
+      settings[key] = common.contains(key) ? common[key] : Json(dice_.percent(60));
+    return settings;
+  }
+
+  void draw_parameters() {
+    const std::vector<ParameterInfo> all = parameters_of(sketch_);
+    if (all.empty()) return;
+    // One parameter, or all of one module.
+    const auto some = [&] {
+      const ParameterAt at = dice_.one_of(all).at;
+      return dice_.percent(50) ? at : ParameterAt{at.module, ""};
+    };
+    if (dice_.percent(chance::frozen)) sketch_.frozen.push_back(some());
+    if (dice_.percent(sketch_.auto_wrap.is_null() ? chance::ignored : 3 * chance::ignored))
+      sketch_.ignored.push_back(some());
+    if (dice_.percent(chance::momentum)) sketch_.momentum = 0.5;
+  }
+
+  // Factors one behind another from input to output.
+  int depth() const {
+    int depth = sketch_.root_gain ? 1 : 0;
+    for (const Block& block : sketch_.blocks) {
+      if (block.kind == BlockKind::relu) continue;
+      depth +=
+          block.kind == BlockKind::nested || block.kind == BlockKind::twice || block.kind == BlockKind::tied
+              ? 2
+              : 1;
+    }
+    return depth;
+  }
+
+  Aside draw_aside() {
+    Aside aside;
+    const std::vector<ParameterInfo> all = parameters_of(sketch_);
+    std::vector<AsideKind> kinds = {AsideKind::eval_forward, AsideKind::no_grad_forward,
+                                    AsideKind::full_state, AsideKind::sharded_state,
+                                    AsideKind::set_requires_grad};
+    if (fsdp1())
+      kinds.insert(kinds.end(), {AsideKind::summon_mutate, AsideKind::summon_mutate, AsideKind::replace});
+    else
+      kinds.insert(kinds.end(), {AsideKind::unshard, AsideKind::unshard_and_reshard,
+                                 AsideKind::set_reshard_after_forward});
+    aside.kind = dice_.one_of(kinds);
+    aside.value = dice_.percent(50);
+    switch (aside.kind) {
+      case AsideKind::summon_mutate:
+      case AsideKind::replace:
+        aside.at = dice_.one_of(all).at;
+        break;
+      case AsideKind::set_requires_grad:
+        aside.at = dice_.one_of(all).at;
+        aside.value = false;
+        break;
+      case AsideKind::unshard:
+      case AsideKind::unshard_and_reshard:
+      case AsideKind::set_reshard_after_forward:
+        aside.at.module = dice_.one_of(sketch_.units).modules.front();
+        break;
+      default:
+        break;
+    }
+    return aside;
+  }
+
+  void draw_program() {
+    const int depth = this->depth();
+    const int iterations = low_precision_ ? 1 : dice_.between(1, depth <= 3 ? 3 : 2);
+    // Each step but the last multiplies the bits of the next forward; one is enough to see stale parameters.
+    const int steps_before_forward = depth <= 1 ? 2 : depth <= 2 || dice_.percent(50) ? 1 : 0;
+    sketch_.lr = dice_.one_of<double>({1.0, 0.5, 0.25});
+    for (int i = 0; i < iterations; ++i) {
+      Iteration iteration;
+      iteration.zero_grad =
+          dice_.one_of<ZeroGrad>({ZeroGrad::none, ZeroGrad::none, ZeroGrad::zero, ZeroGrad::keep});
+      const int micro_batches = dice_.one_of<int>({1, 1, 2, 2, 3});
+      for (int k = 0; k < micro_batches; ++k)
+        iteration.micro_batches.push_back(draw_micro_batch(k, micro_batches));
+      iteration.clip = dice_.percent(chance::clip);
+      iteration.step = i + 1 == iterations || i < steps_before_forward;
+      sketch_.iterations.push_back(std::move(iteration));
+    }
+  }
+
+  MicroBatch draw_micro_batch(int number, int count) {
+    MicroBatch made;
+    if (number == 0 && dice_.percent(chance::aside)) made.before.push_back(draw_aside());
+    if (number == 0 && dice_.percent(chance::aside / 3)) made.before.push_back(draw_aside());
+    if (number > 0 && dice_.percent(10)) made.before.push_back({AsideKind::no_grad_forward, {}, false});
+    if (number + 1 == count) return made;
+    made.sync = dice_.percent(40);
+    if (fsdp1()) return made;
+    made.reshard_after_backward = dice_.percent(60);
+    made.last_backward = dice_.percent(60);
+    if (!sketch_.mesh.empty() && sketch_.mesh[0] > 1) made.all_reduce = dice_.percent(50);
+    return made;
+  }
+
+  Dice dice_;
+  Sketch sketch_;
+  bool hybrid_ = false, low_precision_ = false;
+};
+
+}  // namespace
+
+Sketch draw_sketch(std::int64_t seed, int index, int attempt) {
+  return Drawing(seed, index, attempt).draw();
+}
+
+}  // namespace fsdp_cts::generate

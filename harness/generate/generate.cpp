@@ -1,0 +1,230 @@
+#include "harness/generate/generate.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+
+#include "harness/generate/draw.hpp"
+#include "harness/generate/fit.hpp"
+#include "harness/generate/shrink.hpp"
+#include "harness/suite/pipeline.hpp"
+
+namespace fsdp_cts::generate {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int data_draws = 3;     // before another sketch is drawn for an index
+constexpr int sketch_draws = 60;  // before an index is given up
+constexpr int most_shrink_runs = 400;
+constexpr double shrink_timeout =
+    10;  // seconds for a step: nothing drawn takes long, and hangs are tried often
+
+// A line that stays where it is on a terminal, and is not there elsewhere.
+class Progress {
+ public:
+  void show(const std::string& text) {
+    if (!terminal_) return;
+    std::cerr << "\r\033[K" << text << std::flush;
+  }
+  ~Progress() { show(""); }
+
+ private:
+  const bool terminal_ = isatty(STDERR_FILENO) != 0;
+};
+
+void write_text(const fs::path& file, const std::string& text) {
+  fs::create_directories(file.parent_path());
+  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
+  stream << text;
+  stream.close();
+  if (!stream) throw std::runtime_error("cannot write " + file.string());
+}
+
+std::string file_name(const Origin& origin) {
+  return fmt::format("seed{}_number_{}.yaml", origin.seed, origin.index);
+}
+
+// The options that another run of the same needs.
+std::string options_text(const RunOptions& options) {
+  std::string text;
+  const Json kept = kept_options(options);
+  for (const auto& [option, value] : kept.items())
+    for (const Json& each : value.is_array() ? value : Json::array({value}))
+      text += fmt::format(" {} {}", option, quoted(each.get<std::string>()));
+  return text;
+}
+
+struct AllDrawn {
+  std::vector<Drawn> drawn;
+  int redrawn = 0;
+};
+
+AllDrawn draw_all(const GenerateOptions& options, const Testee& oracle) {
+  AllDrawn result;
+  SessionOptions session_options;
+  session_options.jobs = options.run.jobs;
+  Session session(session_options);
+  Progress progress;
+  std::vector<int> open;
+  for (int i = 0; i < options.count; ++i) open.push_back(options.first + i);
+  std::map<int, Drawn> fit;
+  for (int attempt = 0; attempt < sketch_draws && !open.empty(); ++attempt) {
+    progress.show(fmt::format("drawing: {} of {}", fit.size(), options.count));
+    std::vector<Drawn> round;
+    for (const int index : open)
+      round.push_back(written({options.seed, index}, draw_sketch(options.seed, index, attempt), ""));
+    const std::vector<std::string> unfit = fit_data(round, data_draws, oracle, session);
+    open.clear();
+    for (std::size_t i = 0; i < round.size(); ++i) {
+      const int index = round[i].origin.index;
+      if (unfit[i].empty()) {
+        fit.emplace(index, std::move(round[i]));
+      } else {
+        open.push_back(index);
+        ++result.redrawn;
+        if (std::getenv("FSDP_CTS_GENERATE_VERBOSE"))
+          std::cerr << scenario_id(round[i].origin) << ": " << unfit[i] << "\n";
+      }
+    }
+  }
+  session.close();
+  for (auto& [index, each] : fit) result.drawn.push_back(std::move(each));
+  return result;
+}
+
+// Runs one candidate after another on ranks that stay.
+class Shrinker {
+ public:
+  Shrinker(const GenerateOptions& options, const Suite& suite) : suite_(suite) {
+    RunOptions run = options.run;
+    choose_python(run.testee);
+    PipelineOptions pipeline;
+    pipeline.testee = testee_from(run.testee, suite);
+    pipeline.oracle = oracle_of(suite);
+    pipeline.session.jobs = 1;
+    Deadlines& deadlines = pipeline.session.limits.deadlines;
+    const Deadlines usual;
+    deadlines.verb = Deadlines::Duration(run.timeout.value_or(shrink_timeout));
+    deadlines.rendezvous = deadlines.verb * (usual.rendezvous / usual.verb);
+    deadlines.total = deadlines.verb * (usual.total / usual.verb);
+    oracle_ = pipeline.oracle;
+    pipeline.golden = suite.golden_store();
+    session_.emplace(SessionOptions{});
+    pipeline_.emplace(std::move(pipeline));
+  }
+
+  ~Shrinker() {
+    session_->close();
+    pipeline_->close();
+  }
+
+  // The smallest that fails in the same way as `record` tells.
+  Drawn shrink_one(const Drawn& failing, const Json& record) {
+    Drawn smallest = failing;
+    int tried = 0;
+    shrink(
+        failing.sketch,
+        [&](Sketch& candidate) {
+          progress_.show(fmt::format("shrinking {}: {} tried", failing.a_case.scenario, ++tried));
+          std::vector<Drawn> one{written(failing.origin, candidate, "")};
+          if (!fit_data(one, data_draws, oracle_, *session_).front().empty()) return false;
+          candidate = one.front().sketch;
+          bool same = false;
+          pipeline_->run({&one.front().a_case}, [&](const Case&, const Verdict& verdict, const CaseRun&) {
+            same = verdict_name(verdict.kind) == record.at("verdict").get<std::string>() &&
+                   verdict.code == record.at("code").get<std::string>();
+          });
+          if (same) smallest = std::move(one.front());
+          return same;
+        },
+        most_shrink_runs);
+    return smallest;
+  }
+
+ private:
+  const Suite& suite_;
+  Testee oracle_;
+  std::optional<Session> session_;
+  std::optional<Pipeline> pipeline_;
+  Progress progress_;
+};
+
+bool failed(const Json& record) {
+  const std::string verdict = record.at("verdict").get<std::string>();
+  return verdict == "fail" || verdict == "crash" || verdict == "hang" || verdict == "unresolved";
+}
+
+std::string comment(const std::string& text) {
+  std::string result = "# ";
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += "# ";
+  }
+  return result + "\n";
+}
+
+void keep_failures(const GenerateOptions& options, const Suite& suite, const std::vector<Drawn>& drawn,
+                   const std::vector<Json>& records) {
+  std::map<std::string, const Json*> failures;
+  for (const Json& record : records)
+    if (failed(record)) failures[record.at("id").get<std::string>()] = &record;
+  if (failures.empty()) return;
+  std::optional<Shrinker> shrinker;
+  int left = options.shrink;
+  for (const Drawn& each : drawn) {
+    const auto found = failures.find(each.a_case.id);
+    if (found == failures.end()) continue;
+    const Json& record = *found->second;
+    Drawn kept = each;
+    if (left > 0) {
+      --left;
+      if (!shrinker) shrinker.emplace(options, suite);
+      kept = shrinker->shrink_one(each, record);
+    }
+    const fs::path file = fs::path(options.kept) / file_name(each.origin);
+    const std::string again =
+        fmt::format("fsdp-cts run --scenarios {}{}", quoted(file.string()), options_text(options.run));
+    write_text(file, comment(fmt::format("{}: {}\nagain: {}", record.at("code").get<std::string>(),
+                                         record.at("summary").get<std::string>(), again)) +
+                         kept.text);
+    std::cout << fmt::format("kept: {} ({}{})\n     again: {}\n", file.string(),
+                             kept.sketch == each.sketch ? "as drawn" : "shrunk",
+                             fmt::format(", {} lines", std::count(kept.text.begin(), kept.text.end(), '\n')),
+                             again);
+  }
+}
+
+}  // namespace
+
+int generate(const GenerateOptions& options, const Suite& suite) {
+  const AllDrawn all = draw_all(options, oracle_of(suite));
+  const int missing = options.count - static_cast<int>(all.drawn.size());
+  std::cout << fmt::format(
+      "drawn: {} scenarios of seed {}, {} more thrown away because their values round or "
+      "show nothing{}\n",
+      all.drawn.size(), options.seed, all.redrawn,
+      missing > 0 ? fmt::format("; none fit for {} numbers", missing) : "");
+  if (!options.out.empty()) {
+    for (const Drawn& each : all.drawn) write_text(fs::path(options.out) / file_name(each.origin), each.text);
+    std::cout << fmt::format("written to {}\n", options.out);
+  }
+  if (options.write_only) return 0;
+  GivenCases given;
+  std::map<std::string, int> index;
+  for (const Drawn& each : all.drawn) {
+    given.cases.push_back(each.a_case);
+    index[each.a_case.id] = each.origin.index;
+  }
+  if (given.cases.empty()) throw UsageError("no scenario is fit for the exact lane; take another seed");
+  given.repeat = [&](const Case& a_case) {
+    return fmt::format("fsdp-cts generate --seed {} --index {} --count 1", options.seed, index.at(a_case.id));
+  };
+  const RunResult result = run_given(options.run, suite, std::move(given));
+  keep_failures(options, suite, all.drawn, result.records);
+  return result.exit_code;
+}
+
+}  // namespace fsdp_cts::generate

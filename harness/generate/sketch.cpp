@@ -1,0 +1,340 @@
+#include "harness/generate/sketch.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace fsdp_cts::generate {
+namespace {
+
+bool keeps_width(BlockKind kind) {
+  return kind == BlockKind::relu || kind == BlockKind::residual || kind == BlockKind::twice ||
+         kind == BlockKind::tied || kind == BlockKind::gain;
+}
+
+std::vector<std::string> inner_names(const Block& block) {
+  switch (block.kind) {
+    case BlockKind::nested:
+      return {"0", block.relu ? "2" : "1"};
+    case BlockKind::residual:
+    case BlockKind::twice:
+      return {"inner"};
+    case BlockKind::tied:
+      return {"a", "b"};
+    case BlockKind::spare:
+      return {"used", "spare"};
+    default:
+      return {};
+  }
+}
+
+bool is_fsdp1(const Sketch& sketch) {
+  return sketch.api != "fully_shard";
+}
+
+bool original_parameters(const Sketch& sketch, const Unit& unit) {
+  return sketch.api == "composable" || unit.settings.value("use_orig_params", false);
+}
+
+bool is_hybrid(const Unit& unit) {
+  const std::string strategy = unit.settings.value("sharding_strategy", "");
+  return strategy == "HYBRID_SHARD" || strategy == "_HYBRID_SHARD_ZERO2";
+}
+
+bool computes_in(const Unit& unit) {
+  const Json policy = unit.settings.value("mixed_precision", Json());
+  return policy.is_object() && policy.contains("param_dtype");
+}
+
+bool exists(const Sketch& sketch, const ModuleAt& module) {
+  if (module.is_root()) return module.inner < 0;
+  if (module.block >= static_cast<int>(sketch.blocks.size())) return false;
+  return module.inner < static_cast<int>(inner_names(sketch.blocks[module.block]).size());
+}
+
+std::optional<std::string> bad_units(const Sketch& sketch) {
+  if (sketch.units.empty() || sketch.units.back().modules != std::vector{ModuleAt{}})
+    return "the root is a unit, and the last: children are sharded before their parent";
+  const std::vector<ModuleAt> candidates = unit_candidates(sketch);
+  std::set<ModuleAt> seen;
+  for (const Unit& unit : sketch.units) {
+    if (unit.modules.empty() || (is_fsdp1(sketch) && unit.modules.size() > 1))
+      return "FSDP1 wraps one module at a time";
+    for (const ModuleAt& module : unit.modules) {
+      // Modules inside `tied` are none: a tensor shared between two units is undefined.
+      if (std::find(candidates.begin(), candidates.end(), module) == candidates.end())
+        return "not a module that can be a unit";
+      for (const ModuleAt& earlier : seen)
+        if (holds(earlier, module)) return "a module inside a unit was sharded after it";
+      if (unit.modules.size() > 1 && module.is_root()) return "the root is alone in its unit";
+    }
+    for (const ModuleAt& module : unit.modules) {
+      if (!seen.insert(module).second) return "CP-1, fully_shard: once per module";
+      for (const ModuleAt& other : unit.modules)
+        if (other != module && holds(other, module)) return "a list of modules holds one inside another";
+    }
+    if (unit.modules.size() > 1) {
+      // Only the first of a list that runs casts its inputs, and the last one frees: each is called once.
+      if (computes_in(unit)) return "a list of modules under a param_dtype";
+      for (const ModuleAt& module : unit.modules) {
+        const Block& block = sketch.blocks[module.block];
+        if (block.kind == BlockKind::twice || (block.kind == BlockKind::spare && module.inner == 1))
+          return "a module of a list that is not called once";
+      }
+    }
+    const Json reshard = unit.settings.value("reshard_after_forward", Json());
+    // A factor of the group; 1 is taken for false, with a warning.
+    if (reshard.is_number_integer() &&
+        (reshard.get<int>() < 2 || shard_group(sketch, unit) % reshard.get<int>() != 0))
+      return "FS-RESHARD-2: an integer is a factor of the group";
+    // Only the root casts by default (FP-MP-4), so another dtype further inside meets inputs of the root's.
+    if (is_fsdp1(sketch) && unit.settings.value("mixed_precision", Json()) !=
+                                sketch.units.back().settings.value("mixed_precision", Json()))
+      return "FP-MP-4: one dtype for all units";
+    // A parameter that belongs to no unit is cast by none.
+    if (!sketch.ignored.empty() && computes_in(unit)) return "ignored parameters under a param_dtype";
+    // All instances of a model share one pair of groups.
+    if (is_hybrid(unit) != is_hybrid(sketch.units.back())) return "hybrid strategies stand alone";
+  }
+  // G-6 goes by what the plan asks for, and would miss a shard where only units without parameters ask for
+  // one.
+  bool asks = false, has = false;
+  for (const Unit& unit : sketch.units) asks = asks || is_sharded(sketch, unit);
+  for (const ParameterInfo& each : parameters_of(sketch))
+    if (const int unit = unit_of(sketch, each.at); unit >= 0)
+      has = has || is_sharded(sketch, sketch.units[unit]);
+  if (asks && !has) return "G-6: nothing to shard";
+  if (is_hybrid(sketch.units.back()) && sketch.mesh.empty()) return "a hybrid strategy needs a mesh";
+  return std::nullopt;
+}
+
+// A unit of FSDP1 with flat parameters shown as such has one requires_grad (WR-5).
+std::optional<std::string> bad_freezing(const Sketch& sketch) {
+  const std::vector<ParameterInfo> parameters = parameters_of(sketch);
+  for (const auto* list : {&sketch.frozen, &sketch.ignored})
+    for (const ParameterAt& pattern : *list)
+      if (std::none_of(parameters.begin(), parameters.end(),
+                       [&](const ParameterInfo& each) { return takes(pattern, each.at); }))
+        return "names no parameter";
+  bool trained = false;
+  for (std::size_t i = 0; i < sketch.units.size(); ++i) {
+    bool frozen = false, free = false;
+    for (const ParameterInfo& each : parameters) {
+      if (unit_of(sketch, each.at) != static_cast<int>(i)) continue;
+      const bool is_frozen = std::any_of(sketch.frozen.begin(), sketch.frozen.end(),
+                                         [&](const auto& pattern) { return takes(pattern, each.at); });
+      (is_frozen ? frozen : free) = true;
+      trained = trained || (!is_frozen && each.used);
+    }
+    if (is_fsdp1(sketch) && frozen && free && !original_parameters(sketch, sketch.units[i]))
+      return "WR-5: frozen and trainable in one flat parameter";
+  }
+  if (!trained) return "nothing would be trained";
+  return std::nullopt;
+}
+
+std::optional<std::string> bad_wrapping(const Sketch& sketch) {
+  if (sketch.api != "fsdp" && (sketch.in_context || !sketch.outside.empty()))
+    return "wrap() makes units of fsdp";
+  if (sketch.auto_wrap.is_null()) return std::nullopt;
+  const std::string policy = sketch.auto_wrap.value("policy", "");
+  if (!is_fsdp1(sketch) || sketch.units.size() > 1 || sketch.in_context || !sketch.outside.empty())
+    return "WR-1: no units inside a model that is wrapped automatically";
+  if (sketch.api == "composable" && policy != "module_wrap" && policy != "custom")
+    return "the composable form takes objects as policies, not functions";
+  // WR-5; and a policy may put each name of a tied parameter into another unit.
+  if (!sketch.frozen.empty() && !original_parameters(sketch, sketch.units.back())) return "WR-5";
+  for (const Block& block : sketch.blocks)
+    if (block.kind == BlockKind::tied) return "a tensor shared between two units is undefined";
+  return std::nullopt;
+}
+
+std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, bool first_of_iteration,
+                                     bool last_of_list) {
+  const auto named = [&] {
+    const std::vector<ParameterInfo> all = parameters_of(sketch);
+    return std::any_of(all.begin(), all.end(), [&](const auto& each) { return takes(aside.at, each.at); });
+  };
+  const bool fsdp1 = is_fsdp1(sketch);
+  const bool looks_only = aside.kind == AsideKind::eval_forward || aside.kind == AsideKind::no_grad_forward;
+  // Between micro-batches gradients wait unreduced or parameters whole: what then happens to them when
+  // somebody changes or reloads parameters is not said anywhere.
+  if (!first_of_iteration && !looks_only) return "only between iterations";
+  switch (aside.kind) {
+    case AsideKind::unshard:
+      // Parameters that were changed after this would be stale.
+      if (!last_of_list) return "a gathered unit must be used next";
+      [[fallthrough]];
+    case AsideKind::unshard_and_reshard:
+    case AsideKind::set_reshard_after_forward: {
+      if (fsdp1) return "a control of fully_shard";
+      if (aside.kind == AsideKind::set_reshard_after_forward && aside.at.module.is_root())
+        return std::nullopt;
+      const bool is_unit = std::any_of(sketch.units.begin(), sketch.units.end(), [&](const Unit& unit) {
+        return std::find(unit.modules.begin(), unit.modules.end(), aside.at.module) != unit.modules.end();
+      });
+      return is_unit ? std::nullopt : std::optional<std::string>("only units have controls");
+    }
+    case AsideKind::summon_mutate:
+      if (!fsdp1 || aside.at.name.empty() || !named()) return "a parameter of FSDP1";
+      return std::nullopt;
+    case AsideKind::replace: {
+      if (!fsdp1 || aside.at.name.empty() || !named()) return "a parameter of FSDP1";
+      const int unit = unit_of(sketch, aside.at);
+      if (unit < 0 || !original_parameters(sketch, sketch.units[unit]))
+        return "FP-WB-1: with use_orig_params";
+      return std::nullopt;
+    }
+    case AsideKind::set_requires_grad:
+      if (!named()) return "names no parameter";
+      // A flat parameter that is no original one has one flag of its own.
+      for (const Unit& unit : sketch.units)
+        if (fsdp1 && !original_parameters(sketch, unit)) return "WR-5";
+      return std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<std::string> bad_program(const Sketch& sketch) {
+  if (sketch.iterations.empty()) return "nothing to do";
+  for (const Iteration& iteration : sketch.iterations) {
+    if (iteration.micro_batches.empty()) return "nothing to do";
+    const MicroBatch& last = iteration.micro_batches.back();
+    // What stays whole over an optimizer's step is stale afterwards, and a gradient that waits is seen by no
+    // optimizer.
+    if (!last.sync || !last.reshard_after_backward || !last.last_backward || !last.all_reduce)
+      return "the last micro-batch of an iteration is synchronised and leaves shards";
+    // Left out while the reference keeps the gradient of an original parameter that was frozen since; the
+    // library and PyTorch drop it with the next forward.
+    const auto& asides = iteration.micro_batches.front().before;
+    if (is_fsdp1(sketch) && iteration.zero_grad != ZeroGrad::none &&
+        std::any_of(asides.begin(), asides.end(),
+                    [](const Aside& each) { return each.kind == AsideKind::set_requires_grad; }))
+      return "a gradient that a frozen parameter keeps";
+    // A composable unit has no such method, and a gradient that is this rank's own gives no norm of all.
+    if (iteration.clip && (sketch.api == "composable" || !sketch.ignored.empty()))
+      return "a norm over all ranks";
+    for (const MicroBatch& each : iteration.micro_batches) {
+      if (is_fsdp1(sketch) && (!each.reshard_after_backward || !each.last_backward || !each.all_reduce))
+        return "a control of fully_shard";
+      // One replica: left out while the reference takes such a mesh for one without replicas. The library
+      // keeps the reduced gradient back there, too, as on any mesh of two dimensions.
+      if (!each.all_reduce && (sketch.mesh.empty() || sketch.mesh[0] == 1)) return "only a mesh has replicas";
+      for (std::size_t i = 0; i < each.before.size(); ++i) {
+        if (auto bad = bad_aside(sketch, each.before[i], &each == &iteration.micro_batches.front(),
+                                 i + 1 == each.before.size()))
+          return bad;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+int width_before(const Sketch& sketch, std::size_t block) {
+  int width = sketch.in;
+  for (std::size_t i = 0; i < block; ++i)
+    if (!keeps_width(sketch.blocks[i].kind)) width = sketch.blocks[i].width;
+  return width;
+}
+
+std::string path_of(const Sketch& sketch, const ModuleAt& module) {
+  if (module.is_root()) return "";
+  std::string path = std::to_string(module.block);
+  if (module.inner >= 0) path += "." + inner_names(sketch.blocks[module.block]).at(module.inner);
+  return path;
+}
+
+std::string name_of(const Sketch& sketch, const ParameterAt& parameter) {
+  const std::string path = path_of(sketch, parameter.module);
+  return path.empty() ? parameter.name : path + "." + parameter.name;
+}
+
+std::vector<ModuleAt> unit_candidates(const Sketch& sketch) {
+  std::vector<ModuleAt> found;
+  for (int i = 0; i < static_cast<int>(sketch.blocks.size()); ++i) {
+    const Block& block = sketch.blocks[i];
+    const int inner = static_cast<int>(inner_names(block).size());
+    for (int k = 0; block.kind != BlockKind::tied && k < inner; ++k) found.push_back({i, k});
+    found.push_back({i, -1});
+  }
+  found.push_back({});
+  return found;
+}
+
+std::vector<ParameterInfo> parameters_of(const Sketch& sketch) {
+  std::vector<ParameterInfo> found;
+  const auto add = [&](const ModuleAt& module, const char* name, bool used) {
+    found.push_back({{module, name}, name_of(sketch, {module, name}), module.block, used});
+  };
+  if (sketch.root_gain) add({}, "gain", true);
+  for (int i = 0; i < static_cast<int>(sketch.blocks.size()); ++i) {
+    const Block& block = sketch.blocks[i];
+    if (block.kind == BlockKind::relu) continue;
+    if (block.kind == BlockKind::gain) {
+      add({i, -1}, "gain", true);
+      continue;
+    }
+    if (block.kind == BlockKind::linear) {
+      add({i, -1}, "weight", true);
+      if (block.bias) add({i, -1}, "bias", true);
+      continue;
+    }
+    const int inner = static_cast<int>(inner_names(block).size());
+    for (int k = 0; k < inner; ++k) {
+      const bool used = block.kind != BlockKind::spare || k == 0;
+      if (block.kind != BlockKind::tied || k == 0) add({i, k}, "weight", used);
+      if (block.bias) add({i, k}, "bias", used);
+    }
+  }
+  return found;
+}
+
+bool holds(const ModuleAt& outer, const ModuleAt& inner) {
+  return outer.is_root() || (outer.block == inner.block && (outer.inner < 0 || outer.inner == inner.inner));
+}
+
+bool takes(const ParameterAt& pattern, const ParameterAt& parameter) {
+  return pattern.name.empty() ? holds(pattern.module, parameter.module) : pattern == parameter;
+}
+
+int unit_of(const Sketch& sketch, const ParameterAt& parameter) {
+  for (const ParameterAt& pattern : sketch.ignored)
+    if (takes(pattern, parameter)) return -1;
+  for (std::size_t i = 0; i < sketch.units.size(); ++i)  // inner before outer
+    for (const ModuleAt& module : sketch.units[i].modules)
+      if (holds(module, parameter.module)) return static_cast<int>(i);
+  return -1;
+}
+
+bool is_sharded(const Sketch& sketch, const Unit& unit) {
+  return unit.settings.value("sharding_strategy", "") != "NO_SHARD" && shard_group(sketch, unit) > 1;
+}
+
+int shard_group(const Sketch& sketch, const Unit& unit) {
+  const bool on_mesh = !sketch.mesh.empty() && (!is_fsdp1(sketch) || is_hybrid(unit));
+  return on_mesh ? sketch.mesh[1] : sketch.world;
+}
+
+std::optional<std::string> why_illegal(const Sketch& sketch) {
+  if (sketch.blocks.empty() && !sketch.root_gain) return "no parameters";
+  if (!sketch.mesh.empty() && sketch.mesh[0] * sketch.mesh[1] != sketch.world)
+    return "a mesh fills its world";
+  std::vector<ModuleAt> named;
+  for (const Unit& unit : sketch.units) named.insert(named.end(), unit.modules.begin(), unit.modules.end());
+  for (const auto* list : {&sketch.frozen, &sketch.ignored})
+    for (const ParameterAt& each : *list) named.push_back(each.module);
+  named.insert(named.end(), sketch.outside.begin(), sketch.outside.end());
+  for (const Iteration& iteration : sketch.iterations)
+    for (const MicroBatch& micro_batch : iteration.micro_batches)
+      for (const Aside& aside : micro_batch.before) named.push_back(aside.at.module);
+  for (const ModuleAt& each : named)
+    if (!exists(sketch, each)) return "names a module that is not there";
+  if (auto bad = bad_units(sketch)) return bad;
+  if (auto bad = bad_freezing(sketch)) return bad;
+  if (auto bad = bad_wrapping(sketch)) return bad;
+  return bad_program(sketch);
+}
+
+}  // namespace fsdp_cts::generate

@@ -1,0 +1,141 @@
+// A scenario before it is written: what a draw decides and what a smaller one can do without. Names, shapes
+// of inputs and counts of collectives are no part of it; they follow from it (write.hpp).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/scenario/case.hpp"
+
+namespace fsdp_cts::generate {
+
+// A module: a block of the root's, and for some blocks a module inside; the root itself is {-1, -1}.
+struct ModuleAt {
+  int block = -1;
+  int inner = -1;
+  bool is_root() const { return block < 0; }
+  auto operator<=>(const ModuleAt&) const = default;
+};
+
+// One parameter, or with an empty name all that the module holds.
+struct ParameterAt {
+  ModuleAt module;
+  std::string name;
+  auto operator<=>(const ParameterAt&) const = default;
+};
+
+enum class BlockKind {
+  linear,    // Linear(in, width)
+  relu,      // no parameters
+  nested,    // Sequential of Linear(in, middle), perhaps ReLU, Linear(middle, width)
+  residual,  // x + inner(x)
+  twice,     // inner(inner(x)): one module, two calls
+  tied,      // a, then b, whose weights are one tensor
+  spare,     // used(x), beside a layer that no forward reaches
+  gain,      // x * gain: a parameter of the block's own
+};
+
+struct Block {
+  BlockKind kind = BlockKind::linear;
+  int width = 1;   // of what comes out; residual, twice, tied and gain change no width
+  int middle = 1;  // nested
+  bool bias = false;
+  bool relu = false;  // nested: between the two
+  bool operator==(const Block&) const = default;
+};
+
+struct Unit {
+  std::vector<ModuleAt> modules;   // more than one: fully_shard on a list
+  Json settings = Json::object();  // as in a plan, without names of modules and parameters
+  bool operator==(const Unit&) const = default;
+};
+
+// Something done before a micro-batch that is no training step.
+enum class AsideKind {
+  eval_forward,
+  no_grad_forward,
+  unshard,              // fully_shard: and left so
+  unshard_and_reshard,  // fully_shard
+  summon_mutate,        // FSDP1: a parameter filled while summoned
+  replace,              // FSDP1 with original parameters: the user's own tensor in its place
+  full_state,           // save, zero, load
+  sharded_state,
+  set_requires_grad,
+  set_reshard_after_forward,  // fully_shard
+};
+
+struct Aside {
+  AsideKind kind = AsideKind::eval_forward;
+  ParameterAt at;
+  bool value = false;
+  bool operator==(const Aside&) const = default;
+};
+
+struct MicroBatch {
+  std::vector<Aside> before;
+  bool sync = true;
+  bool reshard_after_backward = true;  // fully_shard
+  bool last_backward = true;           // fully_shard
+  bool all_reduce = true;              // fully_shard on a mesh
+  bool operator==(const MicroBatch&) const = default;
+};
+
+enum class ZeroGrad { none, zero, keep };
+
+struct Iteration {
+  ZeroGrad zero_grad = ZeroGrad::none;
+  std::vector<MicroBatch> micro_batches;
+  bool clip = false;
+  bool step = true;
+  bool operator==(const Iteration&) const = default;
+};
+
+struct Sketch {
+  std::string api = "fully_shard";
+  int world = 1;
+  std::vector<int> mesh;  // [replicate, shard] or empty
+  int in = 1;             // width of the input
+  int rows = 1;
+  std::vector<Block> blocks;
+  bool root_gain = false;         // the root is a Graph with a parameter of its own
+  std::vector<Unit> units;        // in order of calls; the root's is the last
+  Json auto_wrap;                 // FSDP1: the policy of the root's call, which then is the only one
+  bool in_context = false;        // fsdp: the units are asked for by wrap(), inside a context
+  std::vector<ModuleAt> outside;  // fsdp: asked for outside of any, so that no unit is made
+  std::vector<ParameterAt> frozen, ignored;
+  double lr = 1;        // a power of two
+  double momentum = 0;  // 0 or a power of two
+  std::string x_dtype = "float32";
+  std::vector<Iteration> iterations;
+  std::int64_t data_seed = 0;  // with which nothing rounds
+  bool operator==(const Sketch&) const = default;
+};
+
+// What follows from a sketch.
+struct ParameterInfo {
+  ParameterAt at;
+  std::string name;  // as in the model
+  int block_order;   // of its module in the forward
+  bool used;
+};
+
+int width_before(const Sketch& sketch, std::size_t block);
+std::string path_of(const Sketch& sketch, const ModuleAt& module);
+std::string name_of(const Sketch& sketch, const ParameterAt& parameter);
+// Every module that can be a unit, the root last.
+std::vector<ModuleAt> unit_candidates(const Sketch& sketch);
+std::vector<ParameterInfo> parameters_of(const Sketch& sketch);
+bool holds(const ModuleAt& outer, const ModuleAt& inner);
+bool takes(const ParameterAt& pattern, const ParameterAt& parameter);
+// The unit that owns it: the innermost around it; -1 for an ignored one.
+int unit_of(const Sketch& sketch, const ParameterAt& parameter);
+bool is_sharded(const Sketch& sketch, const Unit& unit);
+int shard_group(const Sketch& sketch, const Unit& unit);
+
+// What documentation or a clause calls an error, or leaves open, with the clause; nothing if the sketch may
+// be acted out. Draws are made legal, and what shrinking makes must be.
+std::optional<std::string> why_illegal(const Sketch& sketch);
+
+}  // namespace fsdp_cts::generate

@@ -1,0 +1,139 @@
+// What is drawn is valid and the same each time; what is smaller is valid too, and shrinking ends where it
+// must.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <set>
+
+#include "harness/generate/draw.hpp"
+#include "harness/generate/fit.hpp"
+#include "harness/generate/shrink.hpp"
+
+namespace fsdp_cts::generate {
+namespace {
+
+constexpr int many = 300;
+
+TEST(Draw, IsLegalAndLoads) {
+  for (int index = 0; index < many; ++index) {
+    const Sketch sketch = draw_sketch(1, index, 0);
+    EXPECT_EQ(why_illegal(sketch), std::nullopt);
+    const Drawn drawn = written({1, index}, sketch, "");  // throws for a mistake
+    EXPECT_EQ(drawn.a_case.world, sketch.world);
+    EXPECT_EQ(drawn.a_case.lane, Lane::exact);
+    EXPECT_EQ(drawn.a_case.seed_cases, 0);
+  }
+}
+
+TEST(Draw, DependsOnItsNumbersAlone) {
+  std::set<std::string> texts;
+  for (int index = 0; index < 40; ++index) {
+    const std::string text = scenario_text(draw_sketch(7, index, 0), {7, index}, "w");
+    EXPECT_EQ(text, scenario_text(draw_sketch(7, index, 0), {7, index}, "w"));
+    EXPECT_TRUE(texts.insert(text).second);
+  }
+  EXPECT_FALSE(draw_sketch(7, 0, 0) == draw_sketch(8, 0, 0));
+  EXPECT_FALSE(draw_sketch(7, 0, 0) == draw_sketch(7, 0, 1));
+}
+
+// Whatever is in the table of draws comes up, or the table is wrong.
+TEST(Draw, ComesUponEverything) {
+  std::set<std::string> apis;
+  std::set<int> worlds, kinds, asides;
+  bool mesh = false, list = false, frozen = false, ignored = false, policy = false, low = false, clip = false;
+  for (int index = 0; index < many; ++index) {
+    const Sketch sketch = draw_sketch(3, index, 0);
+    apis.insert(sketch.api);
+    worlds.insert(sketch.world);
+    for (const Block& block : sketch.blocks) kinds.insert(static_cast<int>(block.kind));
+    for (const Iteration& iteration : sketch.iterations) {
+      clip = clip || iteration.clip;
+      for (const MicroBatch& each : iteration.micro_batches)
+        for (const Aside& aside : each.before) asides.insert(static_cast<int>(aside.kind));
+    }
+    for (const Unit& unit : sketch.units) {
+      list = list || unit.modules.size() > 1;
+      low = low || unit.settings.contains("mixed_precision");
+    }
+    mesh = mesh || !sketch.mesh.empty();
+    frozen = frozen || !sketch.frozen.empty();
+    ignored = ignored || !sketch.ignored.empty();
+    policy = policy || !sketch.auto_wrap.is_null();
+  }
+  EXPECT_THAT(apis, testing::ElementsAre("composable", "fsdp", "fully_shard"));
+  EXPECT_THAT(worlds, testing::ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(BlockKind::gain) + 1);
+  EXPECT_EQ(asides.size(), static_cast<std::size_t>(AsideKind::set_reshard_after_forward) + 1);
+  EXPECT_TRUE(mesh && list && frozen && ignored && policy && low && clip);
+}
+
+TEST(Shrink, EverySmallerOneIsLegalAndLoads) {
+  for (int index = 0; index < 25; ++index) {
+    const Sketch sketch = draw_sketch(1, index, 0);
+    for (const Sketch& smaller : smaller_sketches(sketch)) {
+      EXPECT_EQ(why_illegal(smaller), std::nullopt);
+      EXPECT_FALSE(smaller == sketch);
+      written({1, index}, smaller, "");
+    }
+  }
+}
+
+TEST(Shrink, LeavesWhatTheFaultNeedsAndNothingElse) {
+  const auto fails = [](const Sketch& sketch) {
+    return sketch.world > 1 &&
+           std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
+                       [](const Block& block) { return block.kind == BlockKind::nested && block.width > 2; });
+  };
+  int tried = 0;
+  for (int index = 0; index < many; ++index) {
+    const Sketch sketch = draw_sketch(1, index, 0);
+    if (!fails(sketch)) continue;
+    ++tried;
+    const Sketch smallest = shrink(
+        sketch, [&](Sketch& candidate) { return fails(candidate); }, 10'000);
+    EXPECT_EQ(smallest.world, 2);
+    ASSERT_EQ(smallest.blocks.size(), 1u);
+    EXPECT_EQ(smallest.blocks[0].width, 3);
+    EXPECT_EQ(smallest.blocks[0].middle, 1);
+    EXPECT_FALSE(smallest.blocks[0].bias);
+    EXPECT_EQ(smallest.in, 1);
+    EXPECT_EQ(smallest.units.size(), 1u);
+    ASSERT_EQ(smallest.iterations.size(), 1u);
+    EXPECT_EQ(smallest.iterations[0].micro_batches.size(), 1u);
+  }
+  EXPECT_GT(tried, 20);
+}
+
+TEST(Shrink, StopsWhenItMay) {
+  int tried = 0;
+  shrink(
+      draw_sketch(1, 0, 0),
+      [&](Sketch&) {
+        ++tried;
+        return true;
+      },
+      5);
+  EXPECT_LE(tried, 5);
+}
+
+TEST(Legal, RefusesWhatClausesForbid) {
+  Sketch sketch;
+  sketch.api = "fsdp";
+  sketch.world = 2;
+  sketch.blocks = {{BlockKind::linear, 2, 1, true, false}};
+  sketch.units = {{{ModuleAt{}}, Json::object()}};
+  sketch.iterations = {{ZeroGrad::none, {MicroBatch{}}, false, true}};
+  EXPECT_EQ(why_illegal(sketch), std::nullopt);
+  sketch.frozen = {{{0, -1}, "bias"}};  // WR-5
+  EXPECT_NE(why_illegal(sketch), std::nullopt);
+  sketch.units[0].settings["use_orig_params"] = true;
+  EXPECT_EQ(why_illegal(sketch), std::nullopt);
+  sketch.frozen = {{{3, -1}, "bias"}};
+  EXPECT_NE(why_illegal(sketch), std::nullopt);
+  sketch.frozen.clear();
+  sketch.iterations[0].micro_batches[0].sync = false;  // a gradient that no optimizer sees
+  EXPECT_NE(why_illegal(sketch), std::nullopt);
+}
+
+}  // namespace
+}  // namespace fsdp_cts::generate
