@@ -31,7 +31,11 @@ at::ScalarType FlatUnit::reduce_dtype() const {
 
 void FlatUnit::accept(std::size_t member, const at::Tensor& reduced) {
   UnitParameter& p = parameters_[member];
-  if (!p.master.requires_grad()) return;
+  if (!p.master.requires_grad()) {
+    // A parameter that was frozen since shows no gradient any more; what others have is theirs.
+    if (settings_.use_orig_params) p.master.mutable_grad().reset();
+    return;
+  }
   const FlatMixedPrecision& mixed = settings_.mixed_precision;
   const bool keep_low = mixed.keep_low_precision_grads && !forced_full_precision();
   at::Tensor& gradient = p.master.mutable_grad();

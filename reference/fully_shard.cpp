@@ -36,11 +36,12 @@ MixedPrecisionPolicy mixed_precision_policy(const Json& policy, bool widen) {
 
 FullyShardUnit::FullyShardUnit(std::vector<std::pair<std::string, sdk::Module*>> modules,
                                std::vector<UnitParameter> parameters, std::vector<std::int64_t> shard_dims,
-                               MixedPrecisionPolicy policy, int replicate_size)
+                               MixedPrecisionPolicy policy, std::optional<int> replicate_size)
     : Unit(std::move(modules), std::move(parameters)),
       shard_dims_(std::move(shard_dims)),
       policy_(policy),
-      replicate_size_(replicate_size),
+      hybrid_(replicate_size.has_value()),
+      replicate_size_(replicate_size.value_or(1)),
       unreduced_(parameters_.size()) {}
 
 at::ScalarType FullyShardUnit::compute_dtype(const UnitParameter& parameter) const {
@@ -73,7 +74,8 @@ sdk::Unit FullyShardUnit::describe() const {
 std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Json& plan, bool widen,
                                                      bool reduces_in_original_dtype) {
   const Json mesh = plan.value("mesh", Json());
-  const int replicate_size = mesh.is_array() && mesh.size() == 2 ? mesh.at(0).get<int>() : 1;
+  std::optional<int> replicate_size;
+  if (mesh.is_array() && mesh.size() == 2) replicate_size = mesh.at(0).get<int>();
   const std::vector<sdk::Slot> all_slots = parameter_slots_with_ties(root);
   std::set<sdk::Module*> sharded;
   std::set<const at::TensorImpl*> claimed;

@@ -23,7 +23,7 @@ class FullyShardUnit : public Unit {
  public:
   FullyShardUnit(std::vector<std::pair<std::string, sdk::Module*>> modules,
                  std::vector<UnitParameter> parameters, std::vector<std::int64_t> shard_dims,
-                 MixedPrecisionPolicy policy, int replicate_size);
+                 MixedPrecisionPolicy policy, std::optional<int> replicate_size);
 
   void before_backward() override {}
   void reduce(const std::vector<Unit*>& peers, Order order) override;
@@ -46,6 +46,7 @@ class FullyShardUnit : public Unit {
 
   std::vector<std::int64_t> shard_dims_;  // of each parameter; 0 unless the plan says otherwise
   MixedPrecisionPolicy policy_;
+  bool hybrid_;  // on a mesh of two dimensions, be the first one of size 1: all-reduces can be put off
   int replicate_size_;
   std::vector<at::Tensor> unreduced_;  // each parameter's gradient that waits for a reduction
   at::Tensor partial_;                 // reduce-scattered, waiting for an all-reduce

@@ -148,10 +148,10 @@ void FullyShardUnit::reduce(const std::vector<Unit*>& peers, Order order) {
     FullyShardUnit& keeper = *ranks[replica * shards];
     if (keeper.partial_.defined()) sum.add_(keeper.partial_);
     keeper.partial_.reset();
-    if (!all_reduce_gradients && replicas > 1) keeper.partial_ = sum;
+    if (!all_reduce_gradients && hybrid_) keeper.partial_ = sum;
     by_replica.push_back(sum);
   }
-  if (!all_reduce_gradients && replicas > 1) return;
+  if (!all_reduce_gradients && hybrid_) return;
 
   at::Tensor total = by_replica.front();
   if (replicas > 1) {

@@ -61,8 +61,10 @@ void Rank::materialize(sdk::Model& model) {
   }
   for (auto& [name, buffer] : sdk::named_buffers(*built)) {
     const std::size_t dot = name.rfind('.');
-    model.module->child(dot == std::string::npos ? "" : name.substr(0, dot))
-        .set_buffer(dot == std::string::npos ? name : name.substr(dot + 1), buffer);
+    // Not set_data, which refuses to go from the meta device to a real one.
+    const at::Tensor place = model.module->child(dot == std::string::npos ? "" : name.substr(0, dot))
+                                 .buffer(dot == std::string::npos ? name : name.substr(dot + 1));
+    place.unsafeGetTensorImpl()->shallow_copy_from(buffer.getIntrusivePtr());
   }
   for (Unit* unit : units_of(model)) {
     for (UnitParameter& parameter : unit->parameters())

@@ -1,9 +1,11 @@
 #include "harness/judge/sharding_plan.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
 #include "harness/judge/program_map.hpp"
+#include "harness/scenario/resolve/module_state.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -62,7 +64,21 @@ std::vector<std::string> unit_modules(const Json& unit) {
   return modules == unit.end() ? std::vector<std::string>{""} : strings_of(*modules);
 }
 
-ShardingPlan::ShardingPlan(const Case& a_case) : plans_(plans_as_made(a_case.plans)), world_(a_case.world) {}
+bool ignored(const Json& unit, const std::string& parameter) {
+  const std::vector<std::string> names = strings_of(unit.value("ignored_parameters", Json::array())),
+                                 modules = strings_of(unit.value("ignored_modules", Json::array()));
+  return std::find(names.begin(), names.end(), parameter) != names.end() ||
+         std::any_of(modules.begin(), modules.end(),
+                     [&](const std::string& module) { return inside_module(parameter, module); });
+}
+
+ShardingPlan::ShardingPlan(const Case& a_case) : plans_(plans_as_made(a_case.plans)), world_(a_case.world) {
+  for (const auto& [model, description] : a_case.models.items()) {
+    for (const StateShape& state : module_state(description)) {
+      if (!state.is_buffer) parameters_[model].push_back(state.name);
+    }
+  }
+}
 
 const Json* ShardingPlan::plan(const std::string& model) const {
   if (!plans_.is_object()) return nullptr;
@@ -125,8 +141,12 @@ bool ShardingPlan::must_shard(const std::string& model) const {
   const Json* plan_of_model = plan(model);
   if (!plan_of_model || !plan_of_model->contains("units") || mesh_groups(*plan_of_model).size() < 2)
     return false;
-  for (const Json& unit : (*plan_of_model)["units"]) {
-    if (!alone(unit) && unit.value("sharding_strategy", std::string("FULL_SHARD")) != "NO_SHARD") return true;
+  const auto parameters = parameters_.find(model);
+  if (parameters == parameters_.end()) return false;
+  for (const std::string& parameter : parameters->second) {
+    const Json* unit = unit_of(model, parameter);
+    if (!unit || alone(*unit) || ignored(*unit, parameter)) continue;
+    if (unit->value("sharding_strategy", std::string("FULL_SHARD")) != "NO_SHARD") return true;
   }
   return false;
 }

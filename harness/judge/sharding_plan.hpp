@@ -1,6 +1,7 @@
 // What a case's plans say about who shares a tensor with whom. Read from the case, never from the testee.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,7 @@ class ShardingPlan {
   ShardGroups mesh_groups(const Json& plan) const;
   const Json plans_;
   int world_;
+  std::map<std::string, std::vector<std::string>> parameters_;  // names by model
 };
 
 // "a.b" is inside module "" and "a", not inside "a.bc".

@@ -133,11 +133,16 @@ void FullyShardOperations::load_optimizer_state_dict(sdk::Model& model, sdk::Opt
 
 std::vector<sdk::Unit> FullyShardOperations::units(sdk::Model& model) {
   std::vector<sdk::Unit> result;
+  const std::vector<fsdp::UnitParameter> parameters = fsdp::named_parameters(*model.module);
   for (auto& [name, unit] : fsdp::named_units(*model.module)) {
     sdk::Unit entry{name, model.module->child(name).class_name(), settings_of(unit), {}};
-    const std::string prefix = name.empty() ? "" : name + ".";
-    for (const fsdp::UnitParameter& parameter : unit.parameters())
-      entry.parameters.push_back(prefix + parameter.name);
+    for (const fsdp::UnitParameter& parameter : unit.parameters()) {
+      // The name that the whole model registers first: a tied parameter and one of the unit's second module
+      // too.
+      for (const fsdp::UnitParameter& known : parameters) {
+        if (known.parameter.is_same(parameter.parameter)) entry.parameters.push_back(known.name);
+      }
+    }
     result.push_back(std::move(entry));
   }
   return result;
