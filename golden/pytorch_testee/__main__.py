@@ -13,15 +13,23 @@ sys.path[0:1] = [str(GOLDEN), str(GOLDEN.parent / "harness" / "sdk" / "python")]
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="pytorch_testee", description="Real PyTorch FSDP as a testee; started by fsdp-cts, one process per rank.")
-    parser.add_argument("--backend", default="gloo", help="backend of torch.distributed (default: gloo)")
+    parser.add_argument("--backend", default="gloo", help="backend of torch.distributed, or shm: the suite's own (default: gloo)")
+    parser.add_argument("--c10d-module", type=Path, help="what --backend shm is made of")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where models live (default: cpu)")
     arguments = parser.parse_args()
 
     import torch
 
     from fsdp_cts_sdk import serve
+    from pytorch_testee import shm_backend
     from pytorch_testee.testee import PyTorchTestee
 
+    if arguments.backend == "shm":
+        try:
+            shm_backend.register(arguments.c10d_module)
+        except shm_backend.NotThere as reason:
+            print(f"pytorch_testee: {reason}", file=sys.stderr)
+            return 2
     device = torch.device(arguments.device)
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

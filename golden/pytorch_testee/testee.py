@@ -34,8 +34,8 @@ class PyTorchTestee(Operations):
             operations.device = device
 
     def identity(self) -> Identity:
-        # Gloo adds along its ring; other backends promise nothing.
-        order = "ring" if self._backend == "gloo" else "unspecified"
+        # Gloo adds along its ring, our shared memory in the order of ranks; other backends promise nothing.
+        order = {"gloo": "ring", "shm": "rank"}.get(self._backend, "unspecified")
         made_of = {"composable": "front door rebuilt over FSDP1's internals; PyTorch removed its own after 2.5"}
         return Identity("pytorch", torch.__version__, list(APIS), self._backend, self.device.type, order, made_of)
 

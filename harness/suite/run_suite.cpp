@@ -128,6 +128,10 @@ class SuiteRun {
         suite_(suite),
         machine_(this_machine()),
         deviations_file_(known_deviations_for(options, suite)) {
+    if (!options.record.empty() && options.testee.spec == "pytorch" && options.testee.backend == "shm")
+      throw UsageError(
+          "--record is over Gloo: recordings hold sums in the order of its ring, not of ranks as shm's are; "
+          "leave out --backend shm");
     if (options.fresh_data)
       std::erase_if(selected_, [](const Case& each) { return each.lane != Lane::exact; });
     if (!options.must_run.empty()) must_run_ = MustRun(options.must_run);

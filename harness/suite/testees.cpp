@@ -33,6 +33,20 @@ std::string program(const Suite& suite, const char* name, const char* purpose) {
   return file.string();
 }
 
+// What brings our shared memory into PyTorch. It is built for one version of PyTorch, which its name says.
+std::string c10d_module(const Suite& suite, const std::string& python) {
+  const std::string installed = torch_version(python);
+  const std::string minor = installed.substr(0, installed.find('.', installed.find('.') + 1));
+  const fs::path file = suite.bin / fmt::format("fsdp_c10d-torch{}.so", minor);
+  if (!fs::exists(file))
+    throw UsageError(fmt::format(
+        "{} is not there, so the PyTorch {} of {} cannot use --backend shm. `cmake --build` makes "
+        "it for the PyTorch that LibTorch is taken from, and where Python.h is (ci/setup). "
+        "Without --backend PyTorch uses Gloo",
+        file.string(), installed, python));
+  return file.string();
+}
+
 std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
   const std::string& spec = choice.spec;
   if (spec == "cpp") {
@@ -45,7 +59,8 @@ std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& sui
   if (spec == "pytorch") {
     const fs::path testee = suite.root / "golden" / "pytorch_testee";
     if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");
-    return {choice.python, testee.string()};
+    if (choice.backend != "shm") return {choice.python, testee.string()};
+    return {choice.python, testee.string(), "--c10d-module", c10d_module(suite, choice.python)};
   }
   if (spec.find_first_of(" \t") == std::string::npos) return {spec};
   // Arguments given by --backend and --device become the shell's positional parameters.

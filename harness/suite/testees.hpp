@@ -25,9 +25,9 @@ void choose_python(TesteeChoice& choice);
 std::string torch_version(const std::string& python);
 
 // cpp: <bin>/fsdp_testee, on another device than the CPU <bin>/fsdp_testee_cuda; mutant:ID:
-// <bin>/fsdp_testee_mutants --mutant ID; pytorch: golden/pytorch_testee with the chosen interpreter; anything
-// else is a command line, run by the shell if it has more than one word. Throws UsageError when the program
-// is not there, saying how to get it.
+// <bin>/fsdp_testee_mutants --mutant ID; pytorch: golden/pytorch_testee with the chosen interpreter, over shm
+// with the module that was built for it; anything else is a command line, run by the shell if it has more
+// than one word. Throws UsageError when the program or the module is not there, saying how to get it.
 Testee testee_from(const TesteeChoice& choice, const Suite& suite);
 
 // The oracle: <bin>/fsdp_reference. Throws UsageError when it was not built.

@@ -286,6 +286,24 @@ TEST_F(RunTest, APythonForAnotherTesteeOrWithoutTorchIsRefused) {
   EXPECT_THAT(empty.output, HasSubstr("/bin/false is no Python with torch; `ci/setup` makes one"));
 }
 
+TEST_F(RunTest, SharedMemoryIsForThePyTorchThatItWasBuiltFor) {
+  std::ofstream(cts.folder() / "python") << "#!/bin/sh\necho 2.99.1+cpu\n";
+  fs::permissions(cts.folder() / "python", fs::perms::owner_all);
+  fs::create_directories(cts.folder() / "root/golden/pytorch_testee");
+  fs::copy(fs::path(SMALL_SUITE) / "conformance", cts.folder() / "root/conformance",
+           fs::copy_options::recursive);
+  const std::string line =
+      "run T/TestCommandLine/test_parameters --root root --testee pytorch --backend shm "
+      "--python ./python";
+  const Ran other = cts(line);
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.output, HasSubstr("fsdp_c10d-torch2.99.so is not there, so the PyTorch 2.99.1+cpu of "
+                                      "./python cannot use --backend shm"));
+  const Ran recording = cts(line + " --record store");
+  EXPECT_EQ(recording.exit_code, 2);
+  EXPECT_THAT(recording.output, HasSubstr("--record is over Gloo"));
+}
+
 TEST_F(RunTest, ATesteeThatDoesNotStartIsTriedTwiceAndShown) {
   fs::create_directories(cts.folder() / "own");
   fs::copy(fs::path(SMALL_SUITE) / "conformance", cts.folder() / "own/conformance",

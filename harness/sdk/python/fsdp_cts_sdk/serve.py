@@ -34,16 +34,14 @@ def serve(operations: Operations) -> int:
     torch.set_num_threads(1)
     channel = Channel.connect(address)
     channel.send(_hello(operations, int(os.environ["RANK"]), os.environ.get("FSDP_CTS_TOKEN", "")))
-    loaded = False
     while (message := channel.receive()) is not None and message["type"] != "bye":
         if message["type"] != "case":
             raise ProtocolError(f"a testee does not know the message '{message['type']}'")
         _RunningCase(operations, channel, message).run()
         gc.collect()  # FSDP's states, hooks and modules refer to each other in cycles
-        if not loaded:
-            # What the first case leaves is needed until the end, lazily imported modules above all: later collections skip it.
-            gc.freeze()
-            loaded = True
+        # What outlives a case and its collection is needed until the end: lazily imported modules, what libraries cache. Looking through it
+        # again after every case would soon take longer than the cases: later collections skip it.
+        gc.freeze()
     channel.close()
     return 0
 

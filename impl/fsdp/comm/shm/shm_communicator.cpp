@@ -6,6 +6,7 @@
 
 #include "comm/local_reduction.hpp"
 #include "comm/shm/shm_exchange.hpp"
+#include "comm/shm/shm_group.hpp"
 #include "comm/store_group.hpp"
 #include "fsdp/comm/shm.hpp"
 #include "fsdp/errors.hpp"
@@ -201,8 +202,12 @@ class ShmCommunicator : public StoreGroup, public PartwiseCollectives {
 
 }  // namespace
 
+std::shared_ptr<Communicator> make_shm_group(GroupMembers members) {
+  return std::make_shared<ShmCommunicator>(std::move(members));
+}
+
 std::shared_ptr<Communicator> make_shm_communicator(const Rendezvous& rendezvous) {
-  return std::make_shared<ShmCommunicator>(all_members(rendezvous));
+  return make_shm_group(all_members(rendezvous));
 }
 
 }  // namespace fsdp

@@ -1,0 +1,29 @@
+"""The suite's own shared memory (impl/fsdp/comm/shm) as a backend of torch.distributed."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import torch.distributed as dist
+
+
+class NotThere(RuntimeError):
+    """What to do about it is in the message."""
+
+
+def register(module: Path | None) -> None:
+    """Makes `shm` a backend. `module` is what the build has made of impl/fsdp/comm/c10d, for this PyTorch and this Python."""
+    if module is None:
+        raise NotThere("--backend shm needs --c10d-module: the module fsdp_c10d-torch*.so of the build's bin folder (fsdp-cts passes it on)")
+    spec = importlib.util.spec_from_file_location("fsdp_c10d", module)
+    assert spec is not None and spec.loader is not None
+    try:
+        loaded = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+    except ImportError as error:
+        raise NotThere(
+            f"--backend shm: {module} cannot be loaded: {error}. It serves the Python and the PyTorch that it was built for: "
+            "build it anew for this one (ci/build with FSDP_CTS_PYTHON), or leave out --backend shm"
+        ) from error
+    dist.Backend.register_backend("shm", loaded.make_shm_backend, extended_api=True, devices=["cpu"])
