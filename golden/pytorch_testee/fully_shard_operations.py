@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
 from fsdp_cts_sdk import Exposed, Model, Operations, Parameter, StateDict, whole
 from fsdp_cts_sdk.dtypes import optional_dtype, optional_dtype_name
