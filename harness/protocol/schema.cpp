@@ -69,7 +69,8 @@ Violation visit_value(const Json& schema, const Json& value, const std::string& 
       allowed != schema.end() && std::find(allowed->begin(), allowed->end(), value) == allowed->end()) {
     return found(value, where, "one of " + joined(*allowed));
   }
-  if (const auto minimum = schema.find("minimum"); minimum != schema.end() && value < *minimum) {
+  if (const auto minimum = schema.find("minimum");
+      minimum != schema.end() && value.is_number() && value < *minimum) {
     return found(value, where, "at least " + shown(*minimum));
   }
   if (const auto limit = schema.find("maxLength"); limit != schema.end() && value.is_string()) {

@@ -25,6 +25,7 @@ TEST(Schema, EvaluatesEveryKeywordItAccepts) {
   EXPECT_EQ(judged(R"({"enum": ["a", null]})", nullptr), "fits");
   EXPECT_EQ(judged(R"({"enum": ["a", null]})", "b"), R"(found "b", expected one of "a", null)");
   EXPECT_EQ(judged(R"({"type": "integer", "minimum": 0})", -1), "found -1, expected at least 0");
+  EXPECT_EQ(judged(R"({"type": ["integer", "boolean"], "minimum": 1})", false), "fits");
   EXPECT_EQ(judged(R"({"type": "string", "pattern": "^a|b:.+$"})", "b:x"), "fits");
   EXPECT_THAT(judged(R"({"type": "string", "pattern": "^b:.+$"})", "b:"),
               HasSubstr("expected a string like ^b:.+$"));

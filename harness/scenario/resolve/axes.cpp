@@ -187,6 +187,9 @@ std::vector<Binding> expand_axes(const DataTree& scenario, Mistakes& mistakes) {
     bindings.push_back(std::move(binding));
   }
   if (bindings.empty()) mistakes.add(where->place, "'where' leaves no combination");
+  // Where `where` leaves out the first values at the smallest world, the first case that exists stands for
+  // them.
+  if (!scenario.find("quick") && !bindings.empty() && !found.front()) bindings.front().quick = true;
   if (scenario.find("quick") && !bindings.empty())
     for (std::size_t i = 0; i < quick.size(); ++i)
       if (!found[i])
