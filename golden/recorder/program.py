@@ -49,10 +49,10 @@ def find_program(asked: str | None) -> str:
 
 def record(program: str, store: Path, arguments: list[str]) -> int:
     """Records PyTorch into `store`; the exit status of `fsdp-cts run`."""
-    command = [program, "run", "--root", str(ROOT), *arguments, "--testee", "pytorch", "--record", str(store)]
+    command = [program, "run", *arguments, "--testee", "pytorch", "--record", str(store)]
     return subprocess.run(command, check=False).returncode
 
 
 def judge(program: str, store: Path, arguments: list[str]) -> int:
     """Judges PyTorch by `store`; the exit status of `fsdp-cts run`."""
-    return subprocess.run([program, "run", "--root", str(ROOT), *arguments, "--testee", "pytorch", "--golden", str(store)], check=False).returncode
+    return subprocess.run([program, "run", *arguments, "--testee", "pytorch", "--golden", str(store)], check=False).returncode
