@@ -24,11 +24,10 @@ FlatLayout::FlatLayout(const std::vector<std::int64_t>& numels, std::int64_t ali
   if (use_orig_params) total_ = round_up(total_, ranks);
 }
 
-std::int64_t FlatLayout::numel_in_shard(std::size_t member, std::int64_t rank) const {
-  const std::int64_t shard_begin = rank * shard_numel(), shard_end = shard_begin + shard_numel();
-  const std::int64_t begin = std::max(offsets_[member], shard_begin);
-  const std::int64_t end = std::min(offsets_[member] + numels_[member], shard_end);
-  return std::max<std::int64_t>(end - begin, 0);
+FlatLayout::Part FlatLayout::part_in_shard(std::size_t member, std::int64_t rank) const {
+  const std::int64_t shard_begin = rank * shard_numel() - offsets_[member];
+  const auto inside = [&](std::int64_t at) { return std::clamp<std::int64_t>(at, 0, numels_[member]); };
+  return {inside(shard_begin), inside(shard_begin + shard_numel())};
 }
 
 at::Tensor FlatLayout::join(const std::vector<at::Tensor>& members, std::int64_t padded_to) const {

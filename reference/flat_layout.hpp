@@ -20,7 +20,15 @@ class FlatLayout {
   std::int64_t offset(std::size_t member) const { return offsets_[member]; }
   // Elements per rank: the first chunk of a split into `ranks`.
   std::int64_t shard_numel() const { return (total_ + ranks_ - 1) / ranks_; }
-  std::int64_t numel_in_shard(std::size_t member, std::int64_t rank) const;
+  // The part of a member that lies in a rank's shard; of no elements where it has none there.
+  struct Part {
+    std::int64_t begin, end;  // elements of the member
+    std::int64_t numel() const { return end - begin; }
+  };
+  Part part_in_shard(std::size_t member, std::int64_t rank) const;
+  std::int64_t numel_in_shard(std::size_t member, std::int64_t rank) const {
+    return part_in_shard(member, rank).numel();
+  }
 
   // The members, flattened, in their places; fillers are zero. `padded_to` elements in all.
   at::Tensor join(const std::vector<at::Tensor>& members, std::int64_t padded_to) const;

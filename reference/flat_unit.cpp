@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <numeric>
 
 #include "harness/sdk/cpp/errors.hpp"
@@ -118,24 +117,19 @@ void FlatUnit::put_back() {
 void FlatUnit::exchange_shards(const std::vector<Unit*>& peers) {
   if (!settings_.shards() || !settings_.group.communicates) return;
   const c10::AutoGradMode no_grad(false);
-  const std::int64_t shard = layout_.shard_numel();
   const auto size = static_cast<std::size_t>(settings_.group.size);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const std::int64_t numel = parameters_[i].master.numel(), offset = layout_.offset(i);
+    const auto master = [&](std::size_t rank) { return peers[rank]->parameters()[i].master.detach(); };
     std::vector<at::Tensor> written;
-    for (Unit* peer : peers) written.push_back(peer->parameters()[i].master.detach().flatten().clone());
+    for (std::size_t r = 0; r < peers.size(); ++r) written.push_back(master(r).flatten().clone());
     for (std::size_t r = 0; r < peers.size(); ++r) {
-      at::Tensor whole = written[r].clone();
+      const std::size_t first = r / size * size;  // of the ranks that shard with this one
+      std::vector<at::Tensor> parts;
       for (std::size_t owner = 0; owner < size; ++owner) {
-        const std::int64_t begin = std::clamp<std::int64_t>(shard * static_cast<std::int64_t>(owner) - offset,
-                                                            0, numel),
-                           end = std::clamp<std::int64_t>(
-                               shard * static_cast<std::int64_t>(owner + 1) - offset, 0, numel);
-        whole.narrow(0, begin, end - begin)
-            .copy_(written[r / size * size + owner].narrow(0, begin, end - begin));
+        const FlatLayout::Part part = layout_.part_in_shard(i, static_cast<std::int64_t>(owner));
+        parts.push_back(written[first + owner].narrow(0, part.begin, part.numel()));
       }
-      at::Tensor master = peers[r]->parameters()[i].master;
-      master.copy_(whole.view(master.sizes()));
+      master(r).copy_(at::cat(parts).view(master(r).sizes()));
     }
   }
 }

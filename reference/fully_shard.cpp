@@ -40,8 +40,7 @@ FullyShardUnit::FullyShardUnit(std::vector<std::pair<std::string, sdk::Module*>>
     : Unit(std::move(modules), std::move(parameters)),
       shard_dims_(std::move(shard_dims)),
       policy_(policy),
-      hybrid_(replicate_size.has_value()),
-      replicate_size_(replicate_size.value_or(1)),
+      replicate_size_(replicate_size),
       unreduced_(parameters_.size()) {}
 
 at::ScalarType FullyShardUnit::compute_dtype(const UnitParameter& parameter) const {

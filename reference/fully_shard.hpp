@@ -46,8 +46,7 @@ class FullyShardUnit : public Unit {
 
   std::vector<std::int64_t> shard_dims_;  // of each parameter; 0 unless the plan says otherwise
   MixedPrecisionPolicy policy_;
-  bool hybrid_;  // on a mesh of two dimensions, be the first one of size 1: all-reduces can be put off
-  int replicate_size_;
+  std::optional<int> replicate_size_;  // on a mesh of two dimensions, be it 1: all-reduces can be put off
   std::vector<at::Tensor> unreduced_;  // each parameter's gradient that waits for a reduction
   at::Tensor partial_;                 // reduce-scattered, waiting for an all-reduce
 };

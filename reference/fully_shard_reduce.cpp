@@ -126,9 +126,10 @@ void FullyShardUnit::reduce(const std::vector<Unit*>& peers, Order order) {
     if (unreduced_[k].defined()) used.push_back(k);
   }
   if (used.empty()) return;
-  const auto replicas = static_cast<std::size_t>(replicate_size_);
+  const auto replicas = static_cast<std::size_t>(replicate_size_.value_or(1));
   const std::size_t shards = ranks.size() / replicas;
   const auto shard_count = static_cast<std::int64_t>(shards);
+  const bool put_off = !all_reduce_gradients && replicate_size_.has_value();
 
   std::vector<at::Tensor> by_replica;  // reduce-scattered, all shards one after the other
   Division d;
@@ -148,10 +149,10 @@ void FullyShardUnit::reduce(const std::vector<Unit*>& peers, Order order) {
     FullyShardUnit& keeper = *ranks[replica * shards];
     if (keeper.partial_.defined()) sum.add_(keeper.partial_);
     keeper.partial_.reset();
-    if (!all_reduce_gradients && hybrid_) keeper.partial_ = sum;
+    if (put_off) keeper.partial_ = sum;
     by_replica.push_back(sum);
   }
-  if (!all_reduce_gradients && hybrid_) return;
+  if (put_off) return;
 
   at::Tensor total = by_replica.front();
   if (replicas > 1) {

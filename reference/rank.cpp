@@ -59,12 +59,11 @@ void Rank::materialize(sdk::Model& model) {
     real[before.unsafeGetTensorImpl()] = value;
     places[i].owner->set_parameter(places[i].key, value);
   }
-  for (auto& [name, buffer] : sdk::named_buffers(*built)) {
-    const std::size_t dot = name.rfind('.');
+  const auto buffers = sdk::named_buffers(*built), buffer_places = sdk::named_buffers(*model.module);
+  for (std::size_t i = 0; i < buffer_places.size(); ++i) {
     // Not set_data, which refuses to go from the meta device to a real one.
-    const at::Tensor place = model.module->child(dot == std::string::npos ? "" : name.substr(0, dot))
-                                 .buffer(dot == std::string::npos ? name : name.substr(dot + 1));
-    place.unsafeGetTensorImpl()->shallow_copy_from(buffer.getIntrusivePtr());
+    const at::Tensor place = buffer_places[i].second;
+    place.unsafeGetTensorImpl()->shallow_copy_from(buffers.at(i).second.getIntrusivePtr());
   }
   for (Unit* unit : units_of(model)) {
     for (UnitParameter& parameter : unit->parameters())

@@ -54,13 +54,18 @@ std::vector<std::optional<sdk::Observation>> Simulation::run(int step) {
   return answers;
 }
 
+std::vector<Unit*> Simulation::peers(const std::string& instance, std::size_t unit) const {
+  std::vector<Unit*> peers;
+  for (const auto& rank : ranks_) peers.push_back(rank->sharded().at(instance).units.at(unit).get());
+  return peers;
+}
+
 void Simulation::exchange_shards(const std::string& instance) {
   const auto sharded = ranks_.front()->sharded().find(instance);
   if (sharded == ranks_.front()->sharded().end()) return;
   for (std::size_t u = 0; u < sharded->second.units.size(); ++u) {
-    std::vector<Unit*> peers;
-    for (const auto& rank : ranks_) peers.push_back(rank->sharded().at(instance).units.at(u).get());
-    if (auto* flat = dynamic_cast<FlatUnit*>(peers.front())) flat->exchange_shards(peers);
+    const std::vector<Unit*> units = peers(instance, u);
+    if (auto* flat = dynamic_cast<FlatUnit*>(units.front())) flat->exchange_shards(units);
   }
 }
 
@@ -72,11 +77,10 @@ void Simulation::reduce(int step, const std::vector<bool>& acted) {
   c10::AutoGradMode no_grad(false);
   for (auto& [instance, sharded] : ranks_.front()->sharded()) {
     for (std::size_t u = 0; u < sharded.units.size(); ++u) {
-      std::vector<Unit*> peers;
-      for (const auto& rank : ranks_) peers.push_back(rank->sharded().at(instance).units.at(u).get());
-      for (Unit* peer : peers) peer->end_backward();
+      const std::vector<Unit*> units = peers(instance, u);
+      for (Unit* unit : units) unit->end_backward();
       try {
-        peers.front()->reduce(peers, order_);
+        units.front()->reduce(units, order_);
       } catch (...) {
         for (const auto& interpreter : interpreters_) interpreter->fail(step, std::current_exception());
         return;

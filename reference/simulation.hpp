@@ -24,6 +24,7 @@ class Simulation {
   std::vector<std::optional<sdk::Observation>> run(int step);
 
  private:
+  std::vector<Unit*> peers(const std::string& instance, std::size_t unit) const;  // on every rank
   void reduce(int step, const std::vector<bool>& acted);
   void exchange_shards(const std::string& instance);  // when a summon with writeback is left
 

@@ -14,20 +14,20 @@ from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from torch.distributed.fsdp._common_utils import TrainingState, _FSDPState
 from torch.distributed.fsdp._traversal_utils import _get_fsdp_states_with_modules
 
-from fsdp_cts_sdk import Exposed, Model, Operations, Parameter, StateDict, whole
+from fsdp_cts_sdk import Exposed, Model, Parameter, StateDict, whole
 from fsdp_cts_sdk.graph import clean_name
 from fsdp_cts_sdk.modules import class_label
 from pytorch_testee.flat_units import apply_composable, apply_wrapper, unit_settings
 from pytorch_testee.flat_views import FlatViews
 from pytorch_testee.groups import Groups
-from pytorch_testee.optimizer_states import load_optimizer_state_dict, optimizer_state_dict
-from pytorch_testee.placements import state_item
 from pytorch_testee.instruments import Instruments
+from pytorch_testee.optimizer_states import NamedOptimizerStates
+from pytorch_testee.placements import state_item
 
 Step = dict[str, Any]
 
 
-class FlatParameterOperations(Operations):
+class FlatParameterOperations(NamedOptimizerStates):
     def __init__(self, groups: Groups, instruments: Instruments) -> None:
         self._groups = groups
         self._instruments = instruments
@@ -95,13 +95,6 @@ class FlatParameterOperations(Operations):
     def load_state_dict(self, model: Model, state: StateDict) -> None:
         with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[state.native["kind"]]):
             model.module.load_state_dict(dict(state.native["state"]))  # the hooks empty the dictionary they are given
-
-    def optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, kind: str) -> StateDict:
-        with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[kind]):
-            return optimizer_state_dict(model, optimizer, kind)
-
-    def load_optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, state: StateDict) -> None:
-        load_optimizer_state_dict(model, optimizer, state)
 
     def zero_parameters(self, model: Model) -> None:
         with FullyShardedDataParallel.summon_full_params(model.module), torch.no_grad():

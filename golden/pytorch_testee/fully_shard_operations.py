@@ -13,24 +13,28 @@ from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 from torch.distributed.tensor import DTensor, Shard
 
-from fsdp_cts_sdk import Exposed, Model, Operations, Parameter, StateDict, whole
+from fsdp_cts_sdk import Exposed, Model, Parameter, StateDict, whole
 from fsdp_cts_sdk.dtypes import optional_dtype, optional_dtype_name
 from fsdp_cts_sdk.graph import clean_name
 from fsdp_cts_sdk.modules import class_label
 from pytorch_testee.compat import set_gradient_divide_factor
 from pytorch_testee.groups import Groups
 from pytorch_testee.instruments import Instruments
-from pytorch_testee.optimizer_states import load_optimizer_state_dict, optimizer_state_dict
+from pytorch_testee.optimizer_states import NamedOptimizerStates
 from pytorch_testee.placements import placement_of
 
 Step = dict[str, Any]
 
 
-class FullyShardOperations(Operations):
+class FullyShardOperations(NamedOptimizerStates):
     def __init__(self, groups: Groups, instruments: Instruments) -> None:
         self._groups = groups
         self._instruments = instruments
-        self._unshards: dict[str, Any] = {}  # begun, by module path
+        self._unshards: dict[tuple[str, str], Any] = {}  # begun in this case, by instance and module path
+
+    def end_case(self) -> None:
+        """A gather that nobody waited for is forward's to end, and no later case's."""
+        self._unshards.clear()
 
     # Construction.
     def shard(self, model: Model) -> None:
@@ -48,9 +52,9 @@ class FullyShardOperations(Operations):
         elif verb == "set_gradient_divide_factor":
             set_gradient_divide_factor(target, value)
         elif verb == "unshard" and step.get("async"):
-            self._unshards[step["module"]] = target.unshard(async_op=True)
+            self._unshards[model.instance, step["module"]] = target.unshard(async_op=True)
         elif verb == "wait_unshard":
-            self._unshards.pop(step["module"]).wait()
+            self._unshards.pop((model.instance, step["module"])).wait()
         elif verb in ("unshard", "reshard"):
             getattr(target, verb)()
         elif verb in ("set_forward_prefetch", "set_backward_prefetch"):
@@ -119,12 +123,6 @@ class FullyShardOperations(Operations):
 
         full = not any(isinstance(value, DTensor) for value in state.native.values())
         set_model_state_dict(model.module, dict(state.native), options=StateDictOptions(full_state_dict=full))
-
-    def optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, kind: str) -> StateDict:
-        return optimizer_state_dict(model, optimizer, kind)
-
-    def load_optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, state: StateDict) -> None:
-        load_optimizer_state_dict(model, optimizer, state)
 
     def zero_parameters(self, model: Model) -> None:
         with torch.no_grad():

@@ -28,8 +28,8 @@ class PyTorchTestee(Operations):
         self._tap = CollectiveTap()
         self._instruments = Instruments(self._tap, device)
         fsdp1 = FlatParameterOperations(self._groups, self._instruments)
-        fsdp2 = FullyShardOperations(self._groups, self._instruments)
-        self._by_api: dict[str | None, Operations] = {"fully_shard": fsdp2, "fsdp": fsdp1, "composable": fsdp1, None: Operations()}
+        self._fsdp2 = FullyShardOperations(self._groups, self._instruments)
+        self._by_api: dict[str | None, Operations] = {"fully_shard": self._fsdp2, "fsdp": fsdp1, "composable": fsdp1, None: Operations()}
         for operations in self._by_api.values():
             operations.device = device
 
@@ -50,6 +50,7 @@ class PyTorchTestee(Operations):
         self._tap.into = self.context.trace
 
     def end_case(self) -> None:
+        self._fsdp2.end_case()
         self._tap.into = None
         self._tap.before_reduce_scatter = lambda: None
         self._instruments.end_case()

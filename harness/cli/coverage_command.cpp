@@ -87,18 +87,14 @@ void print_methods(const Coverage& coverage, const std::optional<Results>& resul
 
 // Upstream's tests beyond the seeds, and what upstream has no test of.
 void print_extensions(const Coverage& coverage) {
-  int methods = static_cast<int>(coverage.methods.size()), present = coverage.methods_present;
   std::cout << "beyond the seeds\n";
-  for (const AreaCoverage& one : coverage.areas) {
-    methods += one.area.methods;
-    present += one.present;
+  for (const AreaCoverage& one : coverage.areas)
     std::cout << fmt::format("  {:<12} {:>3} of {:>3} methods present{}, {:>4} cases, {:>4} runnable here\n",
                              one.area.name, one.present, one.area.methods,
                              one.area.out ? fmt::format(" ({} are not this suite's)", one.area.out) : "",
                              one.combinations, one.runnable);
-  }
   std::cout << fmt::format("{} scenarios of our own\nof upstream's whole tree {} of {} methods are present\n",
-                           coverage.own, present, methods);
+                           coverage.own, coverage.upstream_present, coverage.upstream_methods);
 }
 
 void print_totals(const Coverage& coverage, const std::vector<std::string>& untested) {

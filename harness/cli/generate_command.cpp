@@ -1,4 +1,5 @@
 #include "harness/cli/commands.hpp"
+#include "harness/cli/run_options.hpp"
 #include "harness/generate/generate.hpp"
 
 namespace fsdp_cts::cli {
@@ -25,26 +26,8 @@ void add_generate(CLI::App& app, Shared& shared) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--failures", options->kept, "Where failing scenarios go")->capture_default_str();
-  command->add_option("--testee", run.testee.spec, "cpp (default), pytorch, mutant:ID, or a command line");
-  command->add_option("--python", run.testee.python, "The Python whose torch --testee pytorch means");
-  command->add_option("--backend", run.testee.backend, "Passed on to the testee: gloo, shm, nccl, …");
-  command->add_option("--device", run.testee.device, "Passed on to the testee: cpu, cuda, …");
-  command->add_option("--jobs", run.jobs, "Groups of ranks at a time (default: as many as the cores carry)")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--report", run.report, "Write the report as NDJSON");
-  for (const FileFormat& format : file_formats())
-    command->add_option(format.option, run.formats[format.option], format.about);
-  command->add_option("--known-deviations", run.known_deviations, "Known deviations of this implementation")
-      ->check(CLI::ExistingFile);
-  command->add_option("--edition", run.edition, "Judge by the rules of this PyTorch version");
-  command->add_flag("--fail-fast", run.fail_fast, "Stop at the first case that is not as expected");
-  command->add_option("--timeout", run.timeout, "Seconds that one step may take (default: 30)")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--env", run.testee.environment, "NAME=VALUE, set for the testee's ranks (repeatable)")
-      ->each([](const std::string& entry) {
-        if (entry.find('=') == std::string::npos || entry.starts_with('='))
-          throw CLI::ValidationError("--env", "'" + entry + "' is not NAME=VALUE");
-      });
+  add_testee_options(*command, run);
+  add_judging_options(*command, run);
   command->footer(
       "The reference alone judges, as with --fresh-data: no recording knows these scenarios. Exit codes as "
       "of "

@@ -1,6 +1,6 @@
 #include "harness/cli/commands.hpp"
+#include "harness/cli/run_options.hpp"
 #include "harness/scenario/data/fresh_data.hpp"
-#include "harness/suite/run_suite.hpp"
 
 namespace fsdp_cts::cli {
 
@@ -13,18 +13,9 @@ void add_run(CLI::App& app, Shared& shared) {
   command->add_option(
       "--scenarios", options->scenarios,
       "A scenario file, or a folder of them, in place of the suite's own; what `generate` keeps");
-  command->add_option("--testee", options->testee.spec,
-                      "cpp (default), pytorch, mutant:ID, or a command line");
-  command->add_option("--python", options->testee.python,
-                      "The Python whose torch --testee pytorch means (default: FSDP_CTS_PYTHON, else what "
-                      "ci/setup made)");
-  command->add_option("--backend", options->testee.backend, "Passed on to the testee: gloo, shm, nccl, …");
-  command->add_option("--device", options->testee.device, "Passed on to the testee: cpu, cuda, …");
+  add_testee_options(*command, *options);
   command->add_option("--world", options->world, "Only cases of this world size")->check(CLI::PositiveNumber);
   command->add_flag("--quick", options->quick, "The quick subset");
-  command
-      ->add_option("--jobs", options->jobs, "Groups of ranks at a time (default: as many as the cores carry)")
-      ->check(CLI::NonNegativeNumber);
   command->add_option("--seed", options->seed, "Run in an order shuffled by this number");
   CLI::Option* fresh =
       command
@@ -32,16 +23,7 @@ void add_run(CLI::App& app, Shared& shared) {
                        "Only the exact lane, on data drawn from this number; the reference alone judges, no "
                        "recording knows them")
           ->check(CLI::Range(std::int64_t{1}, max_fresh_seed));
-  command->add_option("--report", options->report, "Write the report as NDJSON");
-  for (const FileFormat& format : file_formats())
-    command->add_option(format.option, options->formats[format.option], format.about);
-  CLI::Option* deviations =
-      command
-          ->add_option("--known-deviations,--expectations", options->known_deviations,
-                       "Known deviations of this implementation, see "
-                       "docs/known-deviations.md (default for cpp, mutants and pytorch: "
-                       "conformance/known_deviations)")
-          ->check(CLI::ExistingFile);
+  CLI::Option* deviations = add_judging_options(*command, *options);
   command
       ->add_flag("--fix", options->fix,
                  "Rewrite the file of known deviations so that it fits: stale entries go, what "
@@ -55,20 +37,7 @@ void add_run(CLI::App& app, Shared& shared) {
   command->add_option(
       "--golden", options->golden,
       "Compare with this golden store (default: golden/store; here: what golden/record --here made)");
-  command->add_option(
-      "--edition", options->edition,
-      "Judge by the rules of this PyTorch version (default: the testee's, else the recordings')");
   command->add_flag("--keep", options->keep, "Leave a bundle of every case, not only of failures");
-  command->add_flag("--fail-fast", options->fail_fast, "Stop at the first case that is not as expected");
-  command->add_option("--timeout", options->timeout, "Seconds that one step may take (default: 30)")
-      ->check(CLI::PositiveNumber);
-  command
-      ->add_option("--env", options->testee.environment,
-                   "NAME=VALUE, set for the testee's ranks (repeatable)")
-      ->each([](const std::string& entry) {
-        if (entry.find('=') == std::string::npos || entry.starts_with('='))
-          throw CLI::ValidationError("--env", "'" + entry + "' is not NAME=VALUE");
-      });
   command->add_option("--failures", options->failures, "Where bundles go (default: out/failures)");
   command->footer(
       "Examples:\n"

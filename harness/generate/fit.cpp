@@ -2,10 +2,9 @@
 
 #include <stdexcept>
 
-#include "harness/judge/fitness.hpp"
-#include "harness/judge/judge.hpp"
 #include "harness/scenario/catalogue/load.hpp"
 #include "harness/scenario/read/mistakes.hpp"
+#include "harness/suite/oracle_fitness.hpp"
 
 namespace fsdp_cts::generate {
 namespace {
@@ -13,8 +12,6 @@ namespace {
 constexpr const char* why_drawn =
     "Drawn at random from what must work, to find what nobody thought of. Nothing in it rounds, so every bit "
     "counts.";
-// Exact sums do not depend on their order.
-constexpr const char* order = "rank";
 
 }  // namespace
 
@@ -37,32 +34,20 @@ std::vector<std::string> fit_data(std::vector<Drawn>& drawn, int draws, const Te
                                   Session& session) {
   std::vector<std::string> unfit(drawn.size(), "not asked");
   for (int draw = 0; draw < draws; ++draw) {
-    std::vector<Job> jobs;
-    std::map<const Case*, std::size_t> asked;
+    std::vector<const Case*> asked;
+    std::vector<std::size_t> places;
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       if (unfit[i].empty()) continue;
       if (draw > 0) {
         ++drawn[i].sketch.data_seed;
         drawn[i] = written(drawn[i].origin, drawn[i].sketch, "");
       }
-      asked[&drawn[i].a_case] = i;
-      for (const char* precision : {"native", "float64"})
-        jobs.push_back({&oracle, &drawn[i].a_case, {{"reduction_order", order}, {"precision", precision}}});
+      asked.push_back(&drawn[i].a_case);
+      places.push_back(i);
     }
-    if (jobs.empty()) break;
-    std::map<std::size_t, OwnedTruth> natives, widened;
-    session.run(jobs, [&](const Job& job, CaseRun&& run) {
-      const std::size_t i = asked.at(job.a_case);
-      (job.oracle.at("precision") == "native" ? natives : widened)[i] =
-          truth_from_oracle(*job.a_case, run, order);
-      if (!natives.contains(i) || !widened.contains(i)) return;
-      const OwnedTruth &native = natives[i], &wide = widened[i];
-      unfit[i] = native.problem ? native.problem->summary
-                 : wide.problem ? wide.problem->summary
-                                : why_unfit(*job.a_case, native.evidence, wide.evidence).value_or("");
-      natives.erase(i);
-      widened.erase(i);
-    });
+    if (asked.empty()) break;
+    const std::vector<std::string> why = why_unfit_each(asked, oracle, session);
+    for (std::size_t k = 0; k < why.size(); ++k) unfit[places[k]] = why[k];
   }
   return unfit;
 }

@@ -47,16 +47,6 @@ std::string file_name(const Origin& origin) {
   return fmt::format("seed{}_number_{}.yaml", origin.seed, origin.index);
 }
 
-// The options that another run of the same needs.
-std::string options_text(const RunOptions& options) {
-  std::string text;
-  const Json kept = kept_options(options);
-  for (const auto& [option, value] : kept.items())
-    for (const Json& each : value.is_array() ? value : Json::array({value}))
-      text += fmt::format(" {} {}", option, quoted(each.get<std::string>()));
-  return text;
-}
-
 struct AllDrawn {
   std::vector<Drawn> drawn;
   int redrawn = 0;
@@ -185,8 +175,8 @@ void keep_failures(const GenerateOptions& options, const Suite& suite, const std
       kept = shrinker->shrink_one(each, record);
     }
     const fs::path file = fs::path(options.kept) / file_name(each.origin);
-    const std::string again =
-        fmt::format("fsdp-cts run --scenarios {}{}", quoted(file.string()), options_text(options.run));
+    const std::string again = fmt::format("fsdp-cts run --scenarios {}{}", quoted(file.string()),
+                                          options_text(kept_options(options.run)));
     write_text(file, comment(fmt::format("{}: {}\nagain: {}", record.at("code").get<std::string>(),
                                          record.at("summary").get<std::string>(), again)) +
                          kept.text);

@@ -59,17 +59,17 @@ bool inside_module(const std::string& parameter, const std::string& module) {
           parameter[module.size()] == '.');
 }
 
-std::vector<std::string> unit_modules(const Json& unit) {
-  auto modules = unit.find("modules");
-  return modules == unit.end() ? std::vector<std::string>{""} : strings_of(*modules);
-}
-
-bool ignored(const Json& unit, const std::string& parameter) {
+bool ignores(const Json& unit, const std::string& parameter) {
   const std::vector<std::string> names = strings_of(unit.value("ignored_parameters", Json::array())),
                                  modules = strings_of(unit.value("ignored_modules", Json::array()));
   return std::find(names.begin(), names.end(), parameter) != names.end() ||
          std::any_of(modules.begin(), modules.end(),
                      [&](const std::string& module) { return inside_module(parameter, module); });
+}
+
+std::vector<std::string> unit_modules(const Json& unit) {
+  auto modules = unit.find("modules");
+  return modules == unit.end() ? std::vector<std::string>{""} : strings_of(*modules);
 }
 
 ShardingPlan::ShardingPlan(const Case& a_case) : plans_(plans_as_made(a_case.plans)), world_(a_case.world) {
@@ -145,7 +145,7 @@ bool ShardingPlan::must_shard(const std::string& model) const {
   if (parameters == parameters_.end()) return false;
   for (const std::string& parameter : parameters->second) {
     const Json* unit = unit_of(model, parameter);
-    if (!unit || alone(*unit) || ignored(*unit, parameter)) continue;
+    if (!unit || alone(*unit) || ignores(*unit, parameter)) continue;
     if (unit->value("sharding_strategy", std::string("FULL_SHARD")) != "NO_SHARD") return true;
   }
   return false;

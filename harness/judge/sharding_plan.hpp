@@ -46,6 +46,8 @@ class ShardingPlan {
 
 // "a.b" is inside module "" and "a", not inside "a.bc".
 bool inside_module(const std::string& parameter, const std::string& module);
+// Whether a unit entry leaves the parameter out, by its own name or its module's.
+bool ignores(const Json& unit, const std::string& parameter);
 // The modules one unit entry names, as strings.
 std::vector<std::string> unit_modules(const Json& unit);
 

@@ -2,22 +2,17 @@
 
 #include <fmt/format.h>
 
-#include "harness/judge/fitness.hpp"
-#include "harness/judge/judge.hpp"
 #include "harness/judge/reference_key.hpp"
 #include "harness/scenario/data/fresh_data.hpp"
+#include "harness/suite/oracle_fitness.hpp"
 
 namespace fsdp_cts {
 namespace {
-
-// Exact sums do not depend on their order, so one order stands for all.
-constexpr const char* order = "rank";
 
 // Cases that differ in nothing the reference computes with or is asked about: they get the same draw.
 struct Question {
   std::vector<Case*> askers;
   Case drawn;
-  OwnedTruth native, widened;
   std::string unfit;
 };
 
@@ -28,14 +23,7 @@ std::string key_of(const Case& a_case, std::int64_t seed) {
     if (expectation.contains("equal")) differs.push_back(expectation["equal"].at("what"));
     if (expectation.contains("differ")) differs.push_back(expectation["differ"]);
   }
-  return reference_key(first, order, "native") + differs.dump();
-}
-
-std::string verdict_on(const Question& question) {
-  for (const OwnedTruth* truth : {&question.native, &question.widened}) {
-    if (truth->problem) return truth->problem->summary;
-  }
-  return why_unfit(question.drawn, question.native.evidence, question.widened.evidence).value_or("");
+  return reference_key(first, exact_order, "native") + differs.dump();
 }
 
 }  // namespace
@@ -47,23 +35,16 @@ FreshDraws draw_fresh_data(const std::vector<Case*>& cases, std::int64_t seed, c
   for (Case* each : cases) open[key_of(*each, seed)].askers.push_back(each);
   Session session(options);
   for (int draw = 1; draw <= max_draws && !open.empty(); ++draw) {
-    std::vector<Job> jobs;
-    std::map<const Case*, Question*> asked;
+    std::vector<const Case*> asked;
     for (auto& [key, question] : open) {
       question.drawn = with_fresh_data(*question.askers.front(), seed, draw);
-      asked[&question.drawn] = &question;
-      for (const char* precision : {"native", "float64"})
-        jobs.push_back({&oracle, &question.drawn, {{"reduction_order", order}, {"precision", precision}}});
+      asked.push_back(&question.drawn);
     }
-    session.run(jobs, [&](const Job& job, CaseRun&& run) {
-      Question& question = *asked.at(job.a_case);
-      (job.oracle.at("precision") == "native" ? question.native : question.widened) =
-          truth_from_oracle(*job.a_case, run, order);
-    });
+    const std::vector<std::string> unfit = why_unfit_each(asked, oracle, session);
+    auto why = unfit.begin();
     for (auto each = open.begin(); each != open.end();) {
       Question& question = each->second;
-      question.unfit = verdict_on(question);
-      question.native = question.widened = {};
+      question.unfit = *why++;
       if (!question.unfit.empty()) {
         ++each;
         continue;

@@ -344,10 +344,7 @@ class SuiteRun {
     const Verdict verdict = deviations_ ? deviations_->apply(a_case, judged, note) : judged;
     const Json kept = kept_options(options_);
     std::string repeat = repeat_ ? repeat_(a_case) : "fsdp-cts run " + quoted(a_case.id);
-    for (const auto& [option, value] : kept.items()) {
-      for (const Json& each : value.is_array() ? value : Json::array({value}))
-        repeat += fmt::format(" {} {}", option, quoted(each.get<std::string>()));
-    }
+    repeat += options_text(kept);
     Json record = case_record(a_case, verdict, repeat, note);
     if (const auto draw = draws_.find(a_case.id); draw != draws_.end()) {
       record["fresh_data"] = {
@@ -416,6 +413,15 @@ class SuiteRun {
 };
 
 }  // namespace
+
+std::string options_text(const Json& kept) {
+  std::string text;
+  for (const auto& [option, value] : kept.items()) {
+    for (const Json& each : value.is_array() ? value : Json::array({value}))
+      text += fmt::format(" {} {}", option, quoted(each.get<std::string>()));
+  }
+  return text;
+}
 
 Json kept_options(const RunOptions& options) {
   RunOptions given = options, otherwise;

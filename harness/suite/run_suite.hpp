@@ -38,6 +38,8 @@ struct RunOptions {
 // What another run of one of the cases needs too, by option: {"--testee": "pytorch", "--env": ["A=1"]};
 // defaults are left out. `again:` and bundles are made from it, and replay takes it back.
 Json kept_options(const RunOptions& options);
+// As they stand in a command line, each with a space before it.
+std::string options_text(const Json& kept);
 // Sets what is in `kept` and not set in `options` yet. Throws UsageError for an option that is not kept.
 void take_options(const Json& kept, RunOptions& options);
 

@@ -31,6 +31,34 @@ std::string nearest(const std::vector<Case>& cases, const std::string& term) {
   return best;
 }
 
+template <typename Filter>
+FilterResult usable(const Filter& filter) {
+  try {
+    return filter();
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(error.what());
+  }
+}
+
+// Throws UsageError with a hint when nothing is selected. `place` is where to see all cases.
+std::vector<Case> selected(const std::vector<Case>& all, const std::vector<std::string>& filters,
+                           const std::string& place) {
+  FilterResult result = usable([&] { return select_cases(all, filters); });
+  if (result.unmatched.empty() && !result.cases.empty()) return std::move(result.cases);
+  std::string hint;
+  for (const std::string& term : result.unmatched) {
+    const std::string close = nearest(all, term);
+    hint += fmt::format("\n  '{}' matches no case{}", term,
+                        close.empty() ? "" : fmt::format("; did you mean '{}'?", close));
+  }
+  // A term may match, only not together with the others.
+  if (hint.empty()) hint = "\n  each filter matches something, but no case matches all of them";
+  throw UsageError(
+      fmt::format("no case is selected{}\n  see {} for all {} cases; a FILTER is a glob over "
+                  "ids, or seed:F2MP, lane:exact, world:2, label:gpu",
+                  hint, place, all.size()));
+}
+
 }  // namespace
 
 Suite find_suite(const std::string& root_option) {
@@ -53,28 +81,10 @@ std::string suite_version() {
 }
 
 std::vector<Case> select(const Suite& suite, const std::vector<std::string>& filters) {
-  FilterResult result;
-  try {
-    result = load_selected_cases(suite.conformance(), filters);
-  } catch (const std::invalid_argument& error) {
-    throw UsageError(error.what());
-  }
+  // Loads no more than the filters ask for; with all cases it is said what a filter may have meant.
+  FilterResult result = usable([&] { return load_selected_cases(suite.conformance(), filters); });
   if (result.unmatched.empty() && !result.cases.empty()) return std::move(result.cases);
-  // A term may match, only not together with the others.
-  const std::vector<Case> all = load_cases(suite.conformance());
-  result = select_cases(all, filters);
-  if (result.unmatched.empty() && !result.cases.empty()) return std::move(result.cases);
-  std::string hint;
-  for (const std::string& term : result.unmatched) {
-    const std::string close = nearest(all, term);
-    hint += fmt::format("\n  '{}' matches no case{}", term,
-                        close.empty() ? "" : fmt::format("; did you mean '{}'?", close));
-  }
-  if (hint.empty()) hint = "\n  each filter matches something, but no case matches all of them";
-  throw UsageError(
-      fmt::format("no case is selected{}\n  see `fsdp-cts list` for all {} cases; a FILTER is a glob over "
-                  "ids, or seed:F2MP, lane:exact, world:2, label:gpu",
-                  hint, all.size()));
+  return selected(load_cases(suite.conformance()), filters, "`fsdp-cts list`");
 }
 
 std::vector<Case> select_from(const std::filesystem::path& scenarios, const Suite& suite,
@@ -82,15 +92,7 @@ std::vector<Case> select_from(const std::filesystem::path& scenarios, const Suit
   if (!std::filesystem::exists(scenarios))
     throw UsageError(
         fmt::format("{} is not there; --scenarios takes a file or a folder", scenarios.string()));
-  FilterResult result;
-  try {
-    result = select_cases(load_scenario_files(scenarios, suite.conformance()), filters);
-  } catch (const std::invalid_argument& error) {
-    throw UsageError(error.what());
-  }
-  if (result.cases.empty() || !result.unmatched.empty())
-    throw UsageError(fmt::format("no case of {} is selected", scenarios.string()));
-  return std::move(result.cases);
+  return selected(load_scenario_files(scenarios, suite.conformance()), filters, scenarios.string());
 }
 
 }  // namespace fsdp_cts

@@ -11,6 +11,11 @@
 
 namespace fsdp_cts::testee {
 
+// A gather that nobody waited for is forward's to end, and no later case's.
+void FullyShardOperations::end_case() {
+  unshards_.clear();
+}
+
 void FullyShardOperations::shard(sdk::Model& model) {
   const fsdp::DeviceMesh mesh = mesh_of(model.plan, library().world);
   for (const sdk::Json& unit : model.plan.at("units")) {
@@ -45,17 +50,18 @@ std::unique_ptr<sdk::Optimizer> FullyShardOperations::make_optimizer(sdk::Model&
 void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
   const std::string what = verb.at("verb");
   fsdp::FSDPModule unit = fsdp::FSDPModule::of(*module_at(model, verb.value("module", "")));
+  const std::string handle = model.instance + ":" + verb.value("module", "");
   if (what == "unshard") {
     if (verb.value("async", false)) {
-      unshards_.insert_or_assign(verb.value("module", ""), unit.unshard(true).value());
+      unshards_.insert_or_assign(handle, unit.unshard(true).value());
     } else {
       unit.unshard();
     }
     return;
   }
   if (what == "wait_unshard") {
-    unshards_.at(verb.value("module", "")).wait();
-    unshards_.erase(verb.value("module", ""));
+    unshards_.at(handle).wait();
+    unshards_.erase(handle);
     return;
   }
   if (what == "reshard") return unit.reshard();

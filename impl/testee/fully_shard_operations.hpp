@@ -15,6 +15,8 @@ class FullyShardOperations : public LibraryOperations {
  public:
   using LibraryOperations::LibraryOperations;
 
+  void end_case() override;
+
   void shard(sdk::Model& model) override;
   void materialize(sdk::Model& model) override;
   std::unique_ptr<sdk::Optimizer> make_optimizer(sdk::Model& model, const sdk::Json& verb) override;
@@ -35,7 +37,7 @@ class FullyShardOperations : public LibraryOperations {
   std::string training_state(sdk::Model& model) override;
 
  private:
-  std::map<std::string, fsdp::UnshardHandle> unshards_;  // begun, by module path
+  std::map<std::string, fsdp::UnshardHandle> unshards_;  // begun in this case, by instance and module path
 };
 
 }  // namespace fsdp_cts::testee

@@ -117,6 +117,7 @@ void Testee::rendezvous(const sdk::Case& a_case) {
 }
 
 void Testee::end_case() {
+  fully_shard_.end_case();
   flat_parameter_.end_case();
   LibraryOperations::end_case();
 }

@@ -88,19 +88,13 @@ class FlatUnits {
       dtype_[module] = dtype_from_name((*precision)["param_dtype"].get<std::string>());
     }
     if (original_parameters_ || settings.value("use_orig_params", false)) aligned_.insert(module);
-    for (const char* key : {"ignored_modules", "ignored_parameters"}) {
-      if (auto ignored = settings.find(key); ignored != settings.end() && ignored->is_array()) {
-        for (const std::string& name : strings_of(*ignored))
-          (std::string(key) == "ignored_modules" ? ignored_modules_ : ignored_parameters_).insert(name);
-      }
-    }
     units_.push_back(std::move(unit));
   }
 
   bool ignored(const std::string& parameter) const {
-    return ignored_parameters_.count(parameter) ||
-           std::any_of(ignored_modules_.begin(), ignored_modules_.end(),
-                       [&](const std::string& module) { return inside_module(parameter, module); });
+    const Json& entries = context_.plan.plan(model_)->at("units");
+    return std::any_of(entries.begin(), entries.end(),
+                       [&](const Json& entry) { return ignores(entry, parameter); });
   }
 
   // Every parameter goes to the innermost unit around it. 16 bytes of the compute dtype is what members are
@@ -129,7 +123,7 @@ class FlatUnits {
   std::vector<FlatUnit> units_;
   bool original_parameters_ = false;
   std::map<std::string, DType> dtype_;
-  std::set<std::string> aligned_, ignored_modules_, ignored_parameters_;
+  std::set<std::string> aligned_;
 };
 
 class Layout {

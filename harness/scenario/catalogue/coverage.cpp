@@ -94,47 +94,45 @@ Json totals(const std::string& seed, const std::vector<MethodCoverage>& methods)
           {"present", present}, {"runnable", runnable}, {"missing", missing}};
 }
 
-}  // namespace
-
-std::vector<SeedMethod> load_seeds(const std::filesystem::path& conformance) {
+// The entries of the file's one map, checked, with defaults filled in. Throws ScenarioError.
+std::vector<std::pair<std::string, DataTree>> facts_by_name(const std::filesystem::path& file,
+                                                            const char* map, const Fields& fields) {
   Mistakes mistakes;
-  const DataTree tree =
-      read_yaml(conformance / "seeds.yaml", (conformance / "seeds.yaml").string(), mistakes);
-  const DataTree* methods = tree.find("methods");
-  if (!methods || !methods->is_map()) mistakes.add(tree.place, "lacks the map 'methods'");
-  std::vector<SeedMethod> result;
-  for (const DataTree::Entry& entry : methods ? methods->entries : std::vector<DataTree::Entry>{}) {
+  const DataTree tree = read_yaml(file, file.string(), mistakes);
+  const DataTree* entries = tree.find(map);
+  if (!entries || !entries->is_map()) mistakes.add(tree.place, "lacks the map '" + std::string(map) + "'");
+  std::vector<std::pair<std::string, DataTree>> result;
+  for (const DataTree::Entry& entry : entries ? entries->entries : std::vector<DataTree::Entry>{}) {
     const std::size_t noted = mistakes.noted();
     DataTree facts = entry.value;
-    check(facts, {.types = types::map, .fields = &seed_method_fields()}, entry.key, Stage::evaluated,
-          mistakes);
+    check(facts, {.types = types::map, .fields = &fields}, entry.key, Stage::evaluated, mistakes);
     if (mistakes.noted() != noted) continue;
-    fill_defaults(facts, seed_method_fields());
-    const auto number = [&](const char* key) { return facts.find(key)->scalar.get<int>(); };
-    result.push_back({entry.key, entry.key.substr(0, entry.key.find('/')), number("items"), number("cases"),
-                      number("early_returns")});
+    fill_defaults(facts, fields);
+    result.emplace_back(entry.key, std::move(facts));
   }
   mistakes.throw_if_any();
   return result;
 }
 
+int number(const DataTree& facts, const char* key) {
+  return facts.find(key)->scalar.get<int>();
+}
+
+}  // namespace
+
+std::vector<SeedMethod> load_seeds(const std::filesystem::path& conformance) {
+  std::vector<SeedMethod> result;
+  for (const auto& [name, facts] : facts_by_name(conformance / "seeds.yaml", "methods", seed_method_fields()))
+    result.push_back({name, name.substr(0, name.find('/')), number(facts, "items"), number(facts, "cases"),
+                      number(facts, "early_returns")});
+  return result;
+}
+
 std::vector<UpstreamArea> load_upstream(const std::filesystem::path& conformance) {
-  const std::filesystem::path file = conformance / "upstream.yaml";
-  Mistakes mistakes;
-  const DataTree tree = read_yaml(file, file.string(), mistakes);
-  const DataTree* areas = tree.find("areas");
-  if (!areas || !areas->is_map()) mistakes.add(tree.place, "lacks the map 'areas'");
   std::vector<UpstreamArea> result;
-  for (const DataTree::Entry& entry : areas ? areas->entries : std::vector<DataTree::Entry>{}) {
-    const std::size_t noted = mistakes.noted();
-    check(entry.value, {.types = types::map, .fields = &upstream_area_fields()}, entry.key, Stage::evaluated,
-          mistakes);
-    if (mistakes.noted() != noted) continue;
-    const DataTree* out = entry.value.find("out");
-    result.push_back(
-        {entry.key, entry.value.find("methods")->scalar.get<int>(), out ? out->scalar.get<int>() : 0});
-  }
-  mistakes.throw_if_any();
+  for (const auto& [name, facts] :
+       facts_by_name(conformance / "upstream.yaml", "areas", upstream_area_fields()))
+    result.push_back({name, number(facts, "methods"), number(facts, "out")});
   return result;
 }
 
@@ -201,7 +199,11 @@ Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<Seed
         area->runnable += combination.of_seed && combination.runnable;
     }
   }
+  coverage.upstream_methods = static_cast<int>(coverage.methods.size());
+  coverage.upstream_present = coverage.methods_present;
   for (const AreaCoverage& area : coverage.areas) {
+    coverage.upstream_methods += area.area.methods;
+    coverage.upstream_present += area.present;
     if (area.present > area.area.methods - area.area.out)
       coverage.faults.push_back(area.area.name + ": " + plural(area.present, "method") +
                                 " present, upstream has " +
@@ -212,28 +214,8 @@ Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<Seed
   return coverage;
 }
 
-namespace {
-
-Json upstream_json(const Coverage& coverage) {
-  int methods = static_cast<int>(coverage.methods.size()), present = coverage.methods_present;
-  Json areas = Json::array();
-  for (const AreaCoverage& one : coverage.areas) {
-    methods += one.area.methods;
-    present += one.present;
-    areas.push_back({{"area", one.area.name},
-                     {"methods", one.area.methods},
-                     {"out", one.area.out},
-                     {"present", one.present},
-                     {"combinations", one.combinations},
-                     {"runnable", one.runnable}});
-  }
-  return {{"methods", methods}, {"present", present}, {"areas", areas}};
-}
-
-}  // namespace
-
 Json coverage_json(const Coverage& coverage) {
-  Json methods = Json::array(), seeds = Json::array();
+  Json methods = Json::array(), seeds = Json::array(), areas = Json::array();
   std::vector<std::string> seed_order;
   for (const MethodCoverage& method : coverage.methods) {
     methods.push_back({{"method", method.seed.method},
@@ -252,23 +234,32 @@ Json coverage_json(const Coverage& coverage) {
       seed_order.push_back(method.seed.seed);
   }
   for (const std::string& seed : seed_order) seeds.push_back(totals(seed, coverage.methods));
-  return {{"complete", coverage.complete()},
-          {"expected", coverage.expected},
-          {"present", coverage.present},
-          {"runnable", coverage.runnable},
-          {"cpu_forms", coverage.cpu_forms},
-          {"programs", coverage.programs},
-          {"missing", coverage.missing},
-          {"methods_present", coverage.methods_present},
-          {"seeds", seeds},
-          {"methods", methods},
-          {"dropped", coverage.dropped},
-          {"runnable_cases", tally_json(coverage.cases)},
-          {"distinct_programs", tally_json(coverage.distinct)},
-          {"upstream", upstream_json(coverage)},
-          {"own", coverage.own},
-          {"self_reported", coverage.self_reported},
-          {"faults", coverage.faults}};
+  for (const AreaCoverage& one : coverage.areas)
+    areas.push_back({{"area", one.area.name},
+                     {"methods", one.area.methods},
+                     {"out", one.area.out},
+                     {"present", one.present},
+                     {"combinations", one.combinations},
+                     {"runnable", one.runnable}});
+  return {
+      {"complete", coverage.complete()},
+      {"expected", coverage.expected},
+      {"present", coverage.present},
+      {"runnable", coverage.runnable},
+      {"cpu_forms", coverage.cpu_forms},
+      {"programs", coverage.programs},
+      {"missing", coverage.missing},
+      {"methods_present", coverage.methods_present},
+      {"seeds", seeds},
+      {"methods", methods},
+      {"dropped", coverage.dropped},
+      {"runnable_cases", tally_json(coverage.cases)},
+      {"distinct_programs", tally_json(coverage.distinct)},
+      {"upstream",
+       {{"methods", coverage.upstream_methods}, {"present", coverage.upstream_present}, {"areas", areas}}},
+      {"own", coverage.own},
+      {"self_reported", coverage.self_reported},
+      {"faults", coverage.faults}};
 }
 
 }  // namespace fsdp_cts

@@ -61,7 +61,9 @@ struct Tally {
 struct Coverage {
   std::vector<MethodCoverage> methods;  // in the order of seeds.yaml
   std::vector<AreaCoverage> areas;      // in the order of upstream.yaml
-  int own = 0;                          // scenarios that no upstream test is like
+  // Of upstream's whole tree, the seeds' methods and the areas' together.
+  int upstream_methods = 0, upstream_present = 0;
+  int own = 0;  // scenarios that no upstream test is like
   std::vector<std::string>
       faults;  // scenarios of no known method, more combinations than upstream has, early returns that differ
   int expected = 0, present = 0, runnable = 0, cpu_forms = 0, programs = 0, missing = 0;
@@ -80,8 +82,7 @@ Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<Seed
 // expected, early_returns, present, runnable, cpu_forms, programs, skipped, additions, missing}], seeds:
 // [{seed, methods, expected, present, runnable, missing}], dropped: {sentence: combinations}, runnable_cases
 // and distinct_programs: {all, numeric, exact}, upstream: {methods, present, areas: [{area, methods, out,
-// present, combinations, runnable}]}, own, self_reported: [scenario], faults}. Upstream's methods are the
-// seeds' and the areas' together.
+// present, combinations, runnable}]}, own, self_reported: [scenario], faults}
 Json coverage_json(const Coverage& coverage);
 
 }  // namespace fsdp_cts

@@ -61,21 +61,16 @@ class ProgramCheck {
     if (verb == "loss") loss(step);
     if (verb == "backward") known("register", step["loss"], registers_);
     if (verb == "optimizer") optimizers_.insert(step["as"].get<std::string>());
-    if (verb == "step" || (verb == "zero_grad" && step.contains("optimizer")))
+    if (verb == "step" || verb.ends_with("optimizer_state_dict") ||
+        (verb == "zero_grad" && step.contains("optimizer")))
       known("optimizer", step["optimizer"], optimizers_);
     if (verb == "shard" && !case_.plans.contains(step["model"].get<std::string>()))
       note("model " + step["model"].dump() + " has no plan to apply");
     if (verb == "mutate") mutate(step);
-    if (verb == "state_dict") state_dicts_.insert(step["as"].get<std::string>());
-    if (verb == "load_state_dict") known("state dict", step["from"], state_dicts_);
-    if (verb == "optimizer_state_dict") {
-      known("optimizer", step["optimizer"], optimizers_);
+    if (verb == "state_dict" || verb == "optimizer_state_dict")
       state_dicts_.insert(step["as"].get<std::string>());
-    }
-    if (verb == "load_optimizer_state_dict") {
-      known("optimizer", step["optimizer"], optimizers_);
+    if (verb == "load_state_dict" || verb == "load_optimizer_state_dict")
       known("state dict", step["from"], state_dicts_);
-    }
     if (verb == "foreach_mul") foreach_mul(step);
     if (verb == "clip_grad_norm") registers_.insert(step["into"].get<std::string>());
     if (verb == "observe") observe(step);

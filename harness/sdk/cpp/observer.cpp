@@ -89,10 +89,7 @@ void Observer::add_register(const std::string& what, const std::string& name) {
   const auto found = in_.registers_.find(name);
   if (found == in_.registers_.end())
     throw std::invalid_argument("register \"" + name + "\" is observed before it is set");
-  if (found->second.size() != 1)
-    throw std::invalid_argument("register \"" + name + "\" holds " + std::to_string(found->second.size()) +
-                                " tensors; give each output of the module a name, forward: {output: [a, b]}");
-  out_.tensors[what] = to_host(found->second.front());
+  out_.tensors[what] = to_host(only_tensor(name, found->second));
   out_.entries.push_back({{"what", what}, {"tensor", what}});
 }
 

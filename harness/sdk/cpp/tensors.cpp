@@ -71,6 +71,13 @@ at::ScalarType dtype_from_name(std::string_view name) {
   return to_aten(fsdp_cts::dtype_from_name(name));
 }
 
+const at::Tensor& only_tensor(const std::string& name, const Tensors& tensors) {
+  if (tensors.size() != 1)
+    throw std::invalid_argument("\"" + name + "\" holds " + std::to_string(tensors.size()) +
+                                " tensors; give each output of the module a name, forward: {output: [a, b]}");
+  return tensors.front();
+}
+
 HostTensor to_host(const at::Tensor& tensor) {
   const at::Tensor source = tensor.detach().to(at::kCPU).contiguous();
   HostTensor host;

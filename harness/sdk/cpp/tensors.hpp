@@ -19,6 +19,10 @@ using Tensors = std::vector<at::Tensor>;
 std::string dtype_name(at::ScalarType dtype);
 at::ScalarType dtype_from_name(std::string_view name);
 
+// What a register holds, where it must be one tensor. Throws std::invalid_argument saying how to name
+// several.
+const at::Tensor& only_tensor(const std::string& name, const Tensors& tensors);
+
 // A contiguous CPU copy; detached.
 HostTensor to_host(const at::Tensor& tensor);
 at::Tensor from_host(const HostTensor& tensor);

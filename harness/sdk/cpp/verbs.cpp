@@ -117,11 +117,7 @@ Tensors Verbs::value(const std::string& name) {
 }
 
 at::Tensor Verbs::one(const std::string& name) {
-  const Tensors tensors = value(name);
-  if (tensors.size() != 1)
-    throw std::invalid_argument("\"" + name + "\" holds " + std::to_string(tensors.size()) +
-                                " tensors; give each output of the module a name, forward: {output: [a, b]}");
-  return tensors.front();
+  return only_tensor(name, value(name));
 }
 
 void Verbs::forward(const Json& step) {
@@ -136,19 +132,20 @@ void Verbs::forward(const Json& step) {
   }
   const c10::AutoGradMode grad(c10::GradMode::is_enabled() && step.value("grad", true));
   const Json output = step.value("output", Json("output"));
-  const Json into = output.is_array() ? output : Json::array({output});
-  for (const Json& name : into) in_.registers_.erase(name.get<std::string>());
+  const bool named = output.is_array();  // each; else one name holds them all, as inputs of another module
+  for (const Json& name : named ? output : Json::array({output}))
+    in_.registers_.erase(name.get<std::string>());
   Tensors outputs = operations_.forward(model(step), step.value("module", ""), std::move(inputs));
-  if (!output.is_array()) {  // one name holds them all, as inputs of another module
+  if (!named) {
     in_.registers_[output.get<std::string>()] = std::move(outputs);
     return;
   }
-  if (outputs.size() != into.size()) {
+  if (outputs.size() != output.size()) {
     throw std::invalid_argument("the module returns " + std::to_string(outputs.size()) +
-                                " outputs and the step names " + std::to_string(into.size()));
+                                " outputs and the step names " + std::to_string(output.size()));
   }
   for (std::size_t i = 0; i < outputs.size(); ++i)
-    in_.registers_[into.at(i).get<std::string>()] = {std::move(outputs[i])};
+    in_.registers_[output.at(i).get<std::string>()] = {std::move(outputs[i])};
 }
 
 void Verbs::loss(const Json& step) {

@@ -156,7 +156,7 @@ bool FlatParameter::gathered_ahead() const {
 }
 
 bool FlatParameter::is_gathered() const {
-  return has_memory(compute_.padded) || has_memory(full_precision_.padded);
+  return !needs_unshard(/*full_precision=*/false) || !needs_unshard(/*full_precision=*/true);
 }
 
 bool FlatParameter::needs_unshard(bool full_precision) const {

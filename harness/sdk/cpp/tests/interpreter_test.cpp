@@ -293,6 +293,111 @@ TEST(Interpreter, ClipsToTheNorm) {
   EXPECT_NEAR(run.tensor("gradients").item<float>(), 1.5, 1e-5);
 }
 
+TEST(Interpreter, ClipsToTheGreatestElement) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({forward(),
+           sum,
+           backward,
+           {{"verb", "clip_grad_norm"}, {"max_norm", 1.5}, {"norm_type", "inf"}, {"into", "norm"}},
+           observe({"register:norm"})});
+  EXPECT_EQ(Played(c).tensor("register:norm").item<float>(), 3);
+}
+
+// y = (x, relu(x)).
+void two_outputs(CaseInMemory& c, const Json& into) {
+  c.model({{"type", "Graph"},
+           {"class", "Graph"},
+           {"inputs", {"x"}},
+           {"forward", Json::array({{{"relu", "x"}, {"to", "y"}}})},
+           {"output", {"x", "y"}},
+           {"children", Json::array()}})
+      .input("x", at::tensor({-1.f, 2.f}));
+  c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "cpu"}},
+           {{"verb", "forward"}, {"input", {"x"}}, {"model", "model"}, {"output", into}}});
+}
+
+TEST(Interpreter, SeveralOutputsGoByTheirNames) {
+  CaseInMemory c;
+  two_outputs(c, {"a", "b"});
+  c.steps({observe({"register:a", "register:b"})});
+  const Played run(c);
+  EXPECT_EQ(run.tensor("register:a")[0].item<float>(), -1);
+  EXPECT_EQ(run.tensor("register:b")[0].item<float>(), 0);
+}
+
+TEST(Interpreter, SeveralOutputsUnderOneNameAreNoTensor) {
+  for (const Json& use : {observe({"output"}), sum}) {
+    CaseInMemory c;
+    two_outputs(c, "output");
+    c.steps({use});
+    try {
+      Played run(c);
+      ADD_FAILURE() << use << " took one of them";
+    } catch (const std::invalid_argument& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("\"output\" holds 2 tensors; give each output"));
+    }
+  }
+  CaseInMemory c;
+  two_outputs(c, {"a"});
+  EXPECT_THROW(Played{c}, std::invalid_argument);
+}
+
+TEST(Interpreter, APartOfTheModelIsCalledByItsPath) {
+  CaseInMemory c;
+  c.model({{"type", "Sequential"},
+           {"class", "Sequential"},
+           {"children",
+            Json::array({Json::array({"0", linear(1, 1, false)}), Json::array({"1", linear(1, 1, false)})})}})
+      .parameter("0.weight", at::full({1, 1}, 3.f))
+      .parameter("1.weight", at::full({1, 1}, 5.f))
+      .input("x", at::full({1, 1}, 2.f));
+  Json part = forward();
+  part["module"] = "1";
+  c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "cpu"}}, part, observe({"output"})});
+  EXPECT_EQ(Played(c).tensor("output").item<float>(), 10);
+}
+
+TEST(Interpreter, ACastModelHasTheValuesInTheNewDtype) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "cast"}, {"model", "model"}, {"dtype", "float64"}}, observe({"parameters"})});
+  const at::Tensor weight = Played(c).tensor("parameters");
+  EXPECT_EQ(weight.scalar_type(), at::kDouble);
+  EXPECT_EQ(weight.item<double>(), 3);
+}
+
+TEST(Interpreter, AnotherOptimizerGoesOnWhereTheSavedOneWas) {
+  const auto adam = [](const char* name) {
+    return Json{{"verb", "optimizer"}, {"as", name}, {"model", "model"}, {"kind", "Adam"}, {"lr", 0.5}};
+  };
+  const auto step = [](const char* name) { return Json{{"verb", "step"}, {"optimizer", name}}; };
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({adam("first"),
+           forward(),
+           sum,
+           backward,
+           step("first"),
+           step("first"),
+           {{"verb", "optimizer_state_dict"}, {"as", "kept"}, {"optimizer", "first"}, {"kind", "full"}},
+           {{"verb", "state_dict"}, {"as", "weights"}, {"model", "model"}, {"kind", "full"}},
+           step("first"),
+           observe({"parameters", "state_dict:kept"}),
+           {{"verb", "load_state_dict"}, {"from", "weights"}, {"model", "model"}},
+           adam("second"),
+           {{"verb", "load_optimizer_state_dict"}, {"from", "kept"}, {"optimizer", "second"}},
+           step("second"),
+           observe({"parameters"})});
+  const Played run(c);
+  ASSERT_EQ(run.observations.size(), 2u);
+  const auto weight = [&](std::size_t at) {
+    return from_host(run.observations[at].tensors.at("parameters/model/weight")).item<float>();
+  };
+  EXPECT_EQ(weight(0), weight(1));
+  EXPECT_EQ(run.entry("state_dict:kept")["items"][0]["name"], "weight/exp_avg");
+}
+
 TEST(Interpreter, ManyTensorsAtOnceEmptyOnesAmongThem) {
   CaseInMemory c;
   one_weight(c);

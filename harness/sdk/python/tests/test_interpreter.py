@@ -142,10 +142,39 @@ class Programs(unittest.TestCase):
         self.assertTrue(torch.allclose(seen.tensors["output"], data["inputs/x"], atol=1e-4))
         self.assertEqual(list(tensors_of(seen, "buffers")), ["running_mean", "running_var", "num_batches_tracked"])
 
-    def test_several_outputs_are_observed_one_by_one(self) -> None:
+    def test_several_outputs_are_observed_by_their_names(self) -> None:
         pair = graph(["x"], [{"relu": "x", "to": "y"}], ["x", "y"])
-        (seen,) = run(BUILD, step("forward", input=["x"]), observe("output"), model=pair)
-        self.assertEqual([entry["what"] for entry in seen.entries], ["output.0", "output.1"])
+        (seen,) = run(BUILD, step("forward", input=["x"], output=["a", "b"]), observe("register:a", "register:b"), model=pair)
+        self.assertEqual([entry["what"] for entry in seen.entries], ["register:a", "register:b"])
+        self.assertTrue(torch.equal(seen.tensors["register:b"], DATA["inputs/x"].relu()))
+        with self.assertRaisesRegex(StepFailed, "'output' holds 2 tensors; give each output of the module a name"):
+            run(BUILD, step("forward", input=["x"]), observe("output"), model=pair)
+        with self.assertRaisesRegex(StepFailed, "'output' holds 2 tensors"):
+            run(BUILD, step("forward", input=["x"]), step("loss", kind="sum"), model=pair)
+        with self.assertRaisesRegex(StepFailed, "returns 2 outputs and the step names 1"):
+            run(BUILD, step("forward", input=["x"], output=["a"]), model=pair)
+
+    def test_a_part_of_the_model_is_called_by_its_path(self) -> None:
+        (seen,) = run(BUILD, step("forward", input=["x"], module="0"), observe("output"))
+        expected = DATA["inputs/x"] @ DATA["parameters/model/0.weight"].T + DATA["parameters/model/0.bias"]
+        self.assertTrue(torch.equal(seen.tensors["output"], expected))
+
+    def test_a_cast_model_has_the_values_in_the_new_dtype(self) -> None:
+        (seen,) = run(BUILD, step("cast", dtype="float64"), observe("parameters"))
+        weight = tensors_of(seen, "parameters")["0.weight"]
+        self.assertEqual(weight.dtype, torch.float64)
+        self.assertTrue(torch.equal(weight, DATA["parameters/model/0.weight"].double()))
+
+    def test_another_optimizer_goes_on_where_the_saved_one_was(self) -> None:
+        adam = [step("optimizer", **{"as": name}, model="model", kind="Adam", lr=0.5) for name in ("optimizer", "second")]
+        save, load = step("optimizer_state_dict", **{"as": "s"}), step("load_optimizer_state_dict", **{"from": "s"}, optimizer="second")
+        weights = [step("state_dict", **{"as": "w"}), step("load_state_dict", **{"from": "w"})]
+        first = [adam[0], train(2), save, weights[0], train(), observe("parameters", "state_dict:s")]
+        second = [weights[1], adam[1], load, train(optimizer="second"), observe("parameters")]
+        one, two = run(BUILD, *first, *second)
+        self.assertEqual(list(tensors_of(one, "state_dict:s"))[:2], ["0.weight/exp_avg", "0.weight/exp_avg_sq"])
+        for name, value in tensors_of(one, "parameters").items():
+            self.assertTrue(torch.equal(value, tensors_of(two, "parameters")[name]), name)
 
     def test_state_dict_round_trip(self) -> None:
         save, load = step("state_dict", **{"as": "s"}, kind="full"), step("load_state_dict", **{"from": "s"})

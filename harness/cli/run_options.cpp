@@ -1,0 +1,41 @@
+#include "harness/cli/run_options.hpp"
+
+namespace fsdp_cts::cli {
+
+void add_testee_options(CLI::App& command, RunOptions& options) {
+  TesteeChoice& testee = options.testee;
+  command.add_option("--testee", testee.spec, "cpp (default), pytorch, mutant:ID, or a command line");
+  command.add_option("--python", testee.python,
+                     "The Python whose torch --testee pytorch means (default: FSDP_CTS_PYTHON, else what "
+                     "ci/setup made)");
+  command.add_option("--backend", testee.backend, "Passed on to the testee: gloo, shm, nccl, …");
+  command.add_option("--device", testee.device, "Passed on to the testee: cpu, cuda, …");
+  command.add_option("--timeout", options.timeout, "Seconds that one step may take (default: 30)")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--env", testee.environment, "NAME=VALUE, set for the testee's ranks (repeatable)")
+      ->each([](const std::string& entry) {
+        if (entry.find('=') == std::string::npos || entry.starts_with('='))
+          throw CLI::ValidationError("--env", "'" + entry + "' is not NAME=VALUE");
+      });
+}
+
+CLI::Option* add_judging_options(CLI::App& command, RunOptions& options) {
+  command
+      .add_option("--jobs", options.jobs, "Groups of ranks at a time (default: as many as the cores carry)")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--fail-fast", options.fail_fast, "Stop at the first case that is not as expected");
+  command.add_option("--report", options.report, "Write the report as NDJSON");
+  for (const FileFormat& format : file_formats())
+    command.add_option(format.option, options.formats[format.option], format.about);
+  command.add_option(
+      "--edition", options.edition,
+      "Judge by the rules of this PyTorch version (default: the testee's, else the recordings')");
+  return command
+      .add_option("--known-deviations,--expectations", options.known_deviations,
+                  "Known deviations of this implementation, see "
+                  "docs/known-deviations.md (default for cpp, mutants and pytorch: "
+                  "conformance/known_deviations)")
+      ->check(CLI::ExistingFile);
+}
+
+}  // namespace fsdp_cts::cli
