@@ -99,6 +99,12 @@ Verdict KnownDeviations::apply(const Case& a_case, const Verdict& verdict, std::
   return verdict;
 }
 
+std::vector<std::string> KnownDeviations::ids() const {
+  std::vector<std::string> ids;
+  for (const KnownDeviation& entry : entries_) ids.push_back(entry.id);
+  return ids;
+}
+
 std::vector<std::string> KnownDeviations::faults(const std::vector<Case>& suite) const {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < entries_.size(); ++i) {

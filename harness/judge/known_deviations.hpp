@@ -28,12 +28,15 @@ class KnownDeviations {
   // What only the testee's hello says, for `when`.
   void know(const std::string& key, const std::string& value) { context_[key] = value; }
 
+  // The globs over case ids that the entries are for.
+  std::vector<std::string> ids() const;
+
   // What the verdict becomes: xfail where it is as announced, xpass where it passed, itself otherwise. `note`
   // says why.
   Verdict apply(const Case& a_case, const Verdict& verdict, std::string& note);
 
   // Entries that are expired, too broad, for no case of the suite, or for another reason than announced; one
-  // sentence each.
+  // sentence each. `suite`: all its cases, or at least all that any of ids() matches.
   std::vector<std::string> faults(const std::vector<Case>& suite) const;
 
   // Writes the list as it should be after what was applied: entries that no longer hold are gone, verdicts

@@ -23,7 +23,8 @@ def records_of(bin_folder, mutant, selection):
     """Exit code of the run and its case records."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.ndjson"
-        command = [bin_folder / "fsdp-cts", "run", *selection, "--testee", f"mutant:{mutant}", "--report", report, "--failures", folder]
+        backend = [] if "--backend" in selection else ["--backend", "shm"]  # the faster one
+        command = [bin_folder / "fsdp-cts", "run", *selection, *backend, "--testee", f"mutant:{mutant}", "--report", report, "--failures", folder]
         done = subprocess.run(command, capture_output=True, text=True)
         if not report.exists():
             sys.exit(f"the run on mutant:{mutant} left no report (exit code {done.returncode}):\n{done.stdout}{done.stderr}")

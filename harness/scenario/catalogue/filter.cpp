@@ -36,6 +36,13 @@ bool matches(const Case& a_case, const std::string& attribute, const std::string
   return matches_glob(a_case.id, pattern) || matches_glob(a_case.scenario, pattern);
 }
 
+// An id begins with `method` and goes on in a way not known yet: can the pattern match it?
+bool agree_up_to_wildcard(std::string_view method, std::string_view pattern) {
+  const std::string_view fixed = pattern.substr(0, pattern.find_first_of("*?"));
+  const std::size_t both = std::min(method.size(), fixed.size());
+  return method.substr(0, both) == fixed.substr(0, both);
+}
+
 void check_word(const char* kind, const std::string& value, const std::vector<std::string>& allowed) {
   if (!is_glob(value) && std::find(allowed.begin(), allowed.end(), value) == allowed.end())
     throw std::invalid_argument(unknown_name(kind, value, allowed));
@@ -65,6 +72,16 @@ bool Filter::accepts(const Case& a_case) const {
   return std::all_of(attributes_.begin(), attributes_.end(), [&](const Attribute& attribute) {
     return std::any_of(attribute.patterns.begin(), attribute.patterns.end(),
                        [&](const std::string& pattern) { return matches(a_case, attribute.name, pattern); });
+  });
+}
+
+bool Filter::may_accept_some_of(const std::string& method) const {
+  return std::all_of(attributes_.begin(), attributes_.end(), [&](const Attribute& attribute) {
+    if (!attribute.name.empty() && attribute.name != "seed") return true;
+    return std::any_of(attribute.patterns.begin(), attribute.patterns.end(), [&](const std::string& pattern) {
+      return attribute.name == "seed" ? matches_glob(method.substr(0, method.find('/')), pattern)
+                                      : agree_up_to_wildcard(method, pattern);
+    });
   });
 }
 

@@ -1,10 +1,10 @@
-// Selecting cases by name and attribute.
+// Selecting cases by name and attribute:
 //
-//   F2MP/*/test_compute_dtype*      a glob over case ids: `*` any text, `?` one character, nothing else
-//   special F2MP/Class/test_compute_dtype   without a wildcard: a case id, or a scenario id and so all its
-//   cases seed:F2MP  lane:exact  world:2  attributes; the value may be a glob label:gpu what a case requires
-//   (gpu, nccl, compiler); label:cpu: it requires nothing label:quick                     the quick subset;
-//   label:skipped: what upstream returns early from
+//   F2MP/*/test_compute_dtype*       a glob over case ids: `*` any text, `?` one character, nothing else special
+//   F2MP/Class/test_compute_dtype    without a wildcard: a case id, or a scenario id and so all its cases
+//   seed:F2MP lane:exact world:2     attributes; the value may be a glob
+//   label:gpu                        what a case requires (gpu, nccl, compiler); label:cpu: it requires nothing
+//   label:quick                      the quick subset; label:skipped: what upstream returns early from
 //
 // Filters on the same attribute widen a selection, filters on different attributes narrow it:
 // `seed:F2MP seed:UOP lane:exact` is (F2MP or UOP) and exact. No filter selects everything.
@@ -23,6 +23,8 @@ class Filter {
   // Throws std::invalid_argument for an unknown attribute or a value it cannot have, naming the known ones.
   explicit Filter(const std::vector<std::string>& terms);
   bool accepts(const Case& a_case) const;
+  // False only if no case of this scenario or of its twins can be accepted, whatever its axes.
+  bool may_accept_some_of(const std::string& method) const;
 
  private:
   struct Attribute {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <future>
 #include <thread>
 
@@ -21,6 +22,16 @@ std::vector<std::filesystem::path> scenario_files(const std::filesystem::path& f
       if (entry.path().extension() == ".yaml") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;
+}
+
+// What a file's line `id: ...` says, found without parsing the file; empty if it has none that can be seen
+// so.
+std::string stated_id(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  const std::string key = "id: ";
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with(key)) return line.substr(key.size());
+  return "";
 }
 
 std::string checked_id(const DataTree& tree, Mistakes& mistakes) {
@@ -144,12 +155,13 @@ std::vector<Case> load(const std::vector<std::filesystem::path>& files,
   return cases;
 }
 
-std::vector<Case> load(const std::filesystem::path& conformance, const Wanted& wanted) {
-  const std::vector<std::filesystem::path> files = scenario_files(conformance / "scenarios");
+// All of the suite's; throws if there is none.
+std::vector<std::filesystem::path> scenario_files_of(const std::filesystem::path& conformance) {
+  std::vector<std::filesystem::path> files = scenario_files(conformance / "scenarios");
   if (files.empty())
     throw ScenarioError("no scenario files below " + (conformance / "scenarios").string() +
                         "; is this the conformance folder?");
-  return load(files, conformance, wanted);
+  return files;
 }
 
 }  // namespace
@@ -170,13 +182,19 @@ std::vector<Case> load_scenario(const std::string& text, const std::string& name
 }
 
 std::vector<Case> load_cases(const std::filesystem::path& conformance) {
-  return load(conformance, {});
+  return load(scenario_files_of(conformance), conformance, {});
 }
 
 FilterResult load_selected_cases(const std::filesystem::path& conformance,
                                  const std::vector<std::string>& terms) {
   const Filter filter(terms);
-  return select_cases(load(conformance, [&](const Case& each) { return filter.accepts(each); }), terms);
+  std::vector<std::filesystem::path> files = scenario_files_of(conformance);
+  std::erase_if(files, [&](const std::filesystem::path& file) {
+    const std::string id = stated_id(file);
+    return !id.empty() && !filter.may_accept_some_of(id);
+  });
+  const Wanted wanted = [&](const Case& each) { return filter.accepts(each); };
+  return select_cases(load(files, conformance, wanted), terms);
 }
 
 }  // namespace fsdp_cts

@@ -14,8 +14,9 @@ namespace fsdp_cts {
 // order. Throws ScenarioError listing every mistake found, not only the first.
 std::vector<Case> load_cases(const std::filesystem::path& conformance);
 
-// load_cases, then select_cases, at the cost of the selected cases only: of what is not selected, keys, verbs
-// and kinds are checked, but it is not evaluated.
+// load_cases, then select_cases, at the cost of the selected cases only. A file whose line `id:` shows that
+// no case of it can be selected is not read further; of other cases not selected, keys, verbs and kinds are
+// checked, but they are not evaluated.
 FilterResult load_selected_cases(const std::filesystem::path& conformance,
                                  const std::vector<std::string>& terms);
 

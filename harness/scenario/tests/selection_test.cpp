@@ -100,6 +100,24 @@ TEST(Filter, LoadingASelectionGivesTheSameCases) {
   EXPECT_THAT(load_selected_cases(folder.path(), {"nothing"}).unmatched, ElementsAre("nothing"));
 }
 
+TEST(Filters, RuleOutAScenarioOnlyByItsNameAndSeed) {
+  const auto may = [](const char* term) { return Filter({term}).may_accept_some_of("F2MP/Class/test_one"); };
+  for (const char* term : {"F2MP/*", "*one*", "F2MP/Class/test_one", "F2MP/Class/test_one[x=1,world=2]",
+                           "F2MP/Class/test_one#twin*", "F2MP/Class/test_?ne", "F2MP/C*two*", "seed:F2*",
+                           "world:7", "lane:exact", "label:gpu"})
+    EXPECT_TRUE(may(term)) << term;
+  for (const char* term : {"UOP/*", "F2MP/Other/*", "F2MP/Class/test_two", "seed:UOP", "seed:F1*"})
+    EXPECT_FALSE(may(term)) << term;
+}
+
+TEST(Loading, DoesNotReadAFileThatCannotBeSelected) {
+  const ConformanceFolder folder;
+  folder.write("scenarios/broken.yaml", "id: UOP/Class/test_broken\nnonsense: [\n");
+  EXPECT_EQ(load_selected_cases(folder.path(), {"F2MP/Class/test_method"}).unmatched.size(), 0u);
+  EXPECT_THROW(load_selected_cases(folder.path(), {"UOP/*"}), ScenarioError);
+  EXPECT_THROW(load_selected_cases(folder.path(), {"world:2"}), ScenarioError);
+}
+
 TEST(Listing, SaysWhatCannotRunAndWhy) {
   const Json rows = listing_json(list_cases(some_cases(), Machine{}));
   ASSERT_EQ(rows.size(), 5u);
