@@ -300,7 +300,7 @@ class Drawing {
     if (fsdp1()) return made;
     made.reshard_after_backward = dice_.percent(60);
     made.last_backward = dice_.percent(60);
-    if (!sketch_.mesh.empty() && sketch_.mesh[0] > 1) made.all_reduce = dice_.percent(50);
+    if (!sketch_.mesh.empty()) made.all_reduce = dice_.percent(50);
     return made;
   }
 

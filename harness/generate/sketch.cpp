@@ -204,22 +204,13 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
     // optimizer.
     if (!last.sync || !last.reshard_after_backward || !last.last_backward || !last.all_reduce)
       return "the last micro-batch of an iteration is synchronised and leaves shards";
-    // Left out while the reference keeps the gradient of an original parameter that was frozen since; the
-    // library and PyTorch drop it with the next forward.
-    const auto& asides = iteration.micro_batches.front().before;
-    if (is_fsdp1(sketch) && iteration.zero_grad != ZeroGrad::none &&
-        std::any_of(asides.begin(), asides.end(),
-                    [](const Aside& each) { return each.kind == AsideKind::set_requires_grad; }))
-      return "a gradient that a frozen parameter keeps";
     // A composable unit has no such method, and a gradient that is this rank's own gives no norm of all.
     if (iteration.clip && (sketch.api == "composable" || !sketch.ignored.empty()))
       return "a norm over all ranks";
     for (const MicroBatch& each : iteration.micro_batches) {
       if (is_fsdp1(sketch) && (!each.reshard_after_backward || !each.last_backward || !each.all_reduce))
         return "a control of fully_shard";
-      // One replica: left out while the reference takes such a mesh for one without replicas. The library
-      // keeps the reduced gradient back there, too, as on any mesh of two dimensions.
-      if (!each.all_reduce && (sketch.mesh.empty() || sketch.mesh[0] == 1)) return "only a mesh has replicas";
+      if (!each.all_reduce && sketch.mesh.empty()) return "only a mesh has replicas";
       for (std::size_t i = 0; i < each.before.size(); ++i) {
         if (auto bad = bad_aside(sketch, each.before[i], &each == &iteration.micro_batches.front(),
                                  i + 1 == each.before.size()))

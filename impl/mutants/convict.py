@@ -49,10 +49,16 @@ def fault(mutant, status, records, cases):
 
 
 def note(folder, mutant, records):
-    """The cases that found something wrong, whatever they called it: methods.py reads it."""
+    """The cases that found something wrong, whatever they called it, and the clauses of the lines that did: methods.py and clauses.py read it."""
     folder.mkdir(parents=True, exist_ok=True)
-    convicting = [r["id"] for r in records if r["verdict"] in ("fail", "crash", "hang")]
-    (folder / f"{mutant}.json").write_text(json.dumps({"mutant": mutant, "cases": convicting}, indent=1) + "\n")
+    convicting = [r for r in records if r["verdict"] in ("fail", "crash", "hang")]
+    clauses = {clause for r in convicting for clause in words(r.get("divergence", {}).get("clause", []))}
+    noted = {"mutant": mutant, "cases": [r["id"] for r in convicting], "clauses": sorted(clauses)}
+    (folder / f"{mutant}.json").write_text(json.dumps(noted, indent=1) + "\n")
+
+
+def words(one_or_many):
+    return [one_or_many] if isinstance(one_or_many, str) else one_or_many
 
 
 def tally(records):

@@ -112,6 +112,7 @@ TEST(Filters, RuleOutAScenarioOnlyByItsNameAndSeed) {
 
 TEST(Loading, DoesNotReadAFileThatCannotBeSelected) {
   const ConformanceFolder folder;
+  folder.scenario(with_line(7, "worlds: [2, 4]"));
   folder.write("scenarios/broken.yaml", "id: UOP/Class/test_broken\nnonsense: [\n");
   EXPECT_EQ(load_selected_cases(folder.path(), {"F2MP/Class/test_method"}).unmatched.size(), 0u);
   EXPECT_THROW(load_selected_cases(folder.path(), {"UOP/*"}), ScenarioError);
@@ -125,7 +126,7 @@ TEST(Listing, SaysWhatCannotRunAndWhy) {
       rows[0],
       Json::parse(
           R"({"id":"F2MP/A/one[x=1,world=2]","scenario":"F2MP/A/one","seed":"F2MP","world":2,"lane":"tolerance","requires":[],
-                                     "runnable":true,"reason":"","seed_cases":1,"cpu_form":""})"));
+                                     "runnable":true,"reason":"","seed_cases":1,"cpu_form":"","clauses":[]})"));
   EXPECT_EQ(rows[3]["runnable"], false);
   EXPECT_EQ(rows[3]["reason"], "needs 2 GPUs, one per rank; this machine has 0");
   EXPECT_EQ(rows[4]["reason"], "upstream returns early: one reason");

@@ -1,8 +1,5 @@
 #include "fsdp/hooks.hpp"
 
-#include <torch/nn/modules/container/moduledict.h>
-#include <torch/nn/modules/container/modulelist.h>
-
 #include <utility>
 
 #include "fsdp/errors.hpp"
@@ -21,16 +18,7 @@ void register_forward_hook_adapter(ForwardHookAdapter adapter) {
   adapters().push_back(std::move(adapter));
 }
 
-void refuse_container(const torch::nn::Module& module) {
-  throw InvalidArgument("fully_shard does not support containers that do not implement forward: " +
-                        c10::str(module));
-}
-
 void install_forward_hooks(torch::nn::Module& module, const ForwardHooks& hooks) {
-  if (dynamic_cast<torch::nn::ModuleListImpl*>(&module) ||
-      dynamic_cast<torch::nn::ModuleDictImpl*>(&module)) {
-    refuse_container(module);
-  }
   for (auto adapter = adapters().rbegin(); adapter != adapters().rend(); ++adapter) {
     if ((*adapter)(module, hooks)) return;
   }

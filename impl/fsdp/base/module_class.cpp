@@ -80,9 +80,13 @@ std::vector<ModuleClass> default_force_leaf_classes() {
   return {torch_class<torch::nn::MultiheadAttentionImpl>("MultiheadAttention")};
 }
 
-std::vector<ModuleClass> default_exclude_wrap_classes() {
+std::vector<ModuleClass> container_classes() {
   return {torch_class<torch::nn::ModuleListImpl>("ModuleList"),
           torch_class<torch::nn::ModuleDictImpl>("ModuleDict")};
+}
+
+std::vector<ModuleClass> default_exclude_wrap_classes() {
+  return container_classes();
 }
 
 }  // namespace fsdp

@@ -83,6 +83,10 @@ FSDPModule fully_shard(const std::vector<std::shared_ptr<torch::nn::Module>>& mo
   validate_mesh(mesh);
   const auto roots = root_modules(modules);
   if (roots.empty()) throw InvalidArgument("fully_shard expects at least one module");
+  // In a group of modules it is gathered when another member runs; alone it never would be.
+  if (roots.size() == 1 && matches_any(container_classes(), *roots[0]))
+    throw InvalidArgument("fully_shard does not support containers that do not implement forward: " +
+                          c10::str(*roots[0]));
   for (const auto& root : roots) {
     if (FSDPState::of(*root)) {
       throw InvalidState(
@@ -258,7 +262,9 @@ std::vector<UnitParameter> named_parameters(const torch::nn::Module& root) {
 std::vector<std::pair<std::string, FSDPModule>> named_units(const torch::nn::Module& root) {
   std::vector<std::pair<std::string, FSDPModule>> units;
   for (const auto& entry : root.named_modules("", /*include_self=*/true)) {
-    if (FSDPModule::is(*entry.value())) units.emplace_back(entry.key(), FSDPModule::of(*entry.value()));
+    const auto state = FSDPState::of(*entry.value());
+    if (state && state->modules().front() == entry.value())
+      units.emplace_back(entry.key(), FSDPModule(state));
   }
   return units;
 }

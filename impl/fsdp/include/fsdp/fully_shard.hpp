@@ -133,7 +133,8 @@ class FSDPModule {
   std::shared_ptr<FSDPState> state_;
 };
 
-/// Several modules make one group: gathered before the first of them runs, resharded after the last.
+/// Several modules make one group: gathered before the first of them runs, resharded after the last. A container
+/// that nobody calls (ModuleList, ModuleDict) is an InvalidArgument when given by itself.
 FSDPModule fully_shard(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
                        const FullyShardOptions& options = {});
 FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
@@ -147,7 +148,7 @@ FSDPModule fully_shard(const torch::nn::ModuleHolder<Contained>& holder,
 /// Every parameter of the tree in named_parameters order, managed or not.
 std::vector<UnitParameter> named_parameters(const torch::nn::Module& root);
 
-/// Every sharded module of the tree in pre-order, with its name.
+/// Every unit of the tree in pre-order, with the name of its module, or of the first that it was made of.
 std::vector<std::pair<std::string, FSDPModule>> named_units(const torch::nn::Module& root);
 
 /// Moves every parameter and buffer to the meta device: shapes and dtypes without memory. Objects stay the

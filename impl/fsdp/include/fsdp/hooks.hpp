@@ -52,17 +52,13 @@ struct ForwardHooks {
 
 /// Installs the hooks on a module of its family, for the rest of the module's life, and returns true; else
 /// false. Several installations on one module: the last `before` runs first, the last `after` runs last. A
-/// module owns its hooks; hooks do not own the module. For a container without forward it calls
-/// refuse_container.
+/// module owns its hooks; hooks do not own the module.
 using ForwardHookAdapter = std::function<bool(torch::nn::Module& module, const ForwardHooks& hooks)>;
 
 /// Later adapters are asked first.
 void register_forward_hook_adapter(ForwardHookAdapter adapter);
 
-/// Throws InvalidArgument: this module's class holds modules and has no forward of its own.
-[[noreturn]] void refuse_container(const torch::nn::Module& module);
-
-/// Throws InvalidArgument for a container without forward, RuntimeError for a module that nobody can hook.
+/// Throws RuntimeError for a module that nobody can hook.
 void install_forward_hooks(torch::nn::Module& module, const ForwardHooks& hooks);
 
 /// A hook slot to derive from. Known to the library without an adapter.

@@ -36,8 +36,9 @@ void register_nominal_class_adapter(NominalClassAdapter adapter);
 
 bool matches_any(const std::vector<ModuleClass>& classes, const torch::nn::Module& module);
 
-std::vector<ModuleClass> batch_norm_classes();            ///< in one, two, three dimensions, and synchronised
-std::vector<ModuleClass> default_force_leaf_classes();    ///< multi-head attention
-std::vector<ModuleClass> default_exclude_wrap_classes();  ///< module lists and dictionaries
+std::vector<ModuleClass> batch_norm_classes();          ///< in one, two, three dimensions, and synchronised
+std::vector<ModuleClass> default_force_leaf_classes();  ///< multi-head attention
+std::vector<ModuleClass> container_classes();           ///< module lists and dictionaries: nobody calls them
+std::vector<ModuleClass> default_exclude_wrap_classes();  ///< the containers
 
 }  // namespace fsdp
