@@ -65,7 +65,8 @@ def _step(step: dict[str, Any], plan: dict[str, Any] | None, device: torch.devic
     if verb == "enter" and step["scope"] != "no_grad":
         if api is None or (step["scope"] == "summon" and api == "fully_shard"):
             return f"scope {step['scope']} is FSDP1's"
-        if step.get("offload_to_cpu") and device.type == "cpu":
+        sharded = any(unit.get("sharding_strategy") != "NO_SHARD" for unit in plan["units"]) if plan else True
+        if step.get("offload_to_cpu") and device.type == "cpu" and sharded:
             return "offload_to_cpu frees storage that it still uses when the model is on the CPU already"
     if verb == "clip_grad_norm" and api == "composable":
         return "the composable form has none"

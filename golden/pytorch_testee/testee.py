@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fsdp_cts_sdk import Identity, Model, Operations
+from fsdp_cts_sdk import Identity, Model, Operations, StateDict
 from fsdp_cts_sdk.collective_tap import CollectiveTap
 from fsdp_cts_sdk.sleep import sleep
 from pytorch_testee import compiling
@@ -17,6 +17,12 @@ from pytorch_testee.fully_shard_operations import FullyShardOperations
 from pytorch_testee.groups import Groups
 from pytorch_testee.instruments import Instruments
 from pytorch_testee.support import APIS, reason_unsupported
+
+
+class _Unsharded(Operations):
+    def load_state_dict(self, model: Model, state: StateDict) -> None:
+        """A plain model takes what an FSDP1 model has saved, which keeps its kind beside it."""
+        model.module.load_state_dict(state.native["state"] if state.native.keys() == {"kind", "state"} else state.native)
 
 
 class PyTorchTestee(Operations):
@@ -29,7 +35,7 @@ class PyTorchTestee(Operations):
         self._instruments = Instruments(self._tap, device)
         fsdp1 = FlatParameterOperations(self._groups, self._instruments)
         self._fsdp2 = FullyShardOperations(self._groups, self._instruments)
-        self._by_api: dict[str | None, Operations] = {"fully_shard": self._fsdp2, "fsdp": fsdp1, "composable": fsdp1, None: Operations()}
+        self._by_api: dict[str | None, Operations] = {"fully_shard": self._fsdp2, "fsdp": fsdp1, "composable": fsdp1, None: _Unsharded()}
         for operations in self._by_api.values():
             operations.device = device
 

@@ -107,7 +107,8 @@ void foreach_all_gather_copy_out(AllGatherResult& result, int64_t ranks) {
 
 ReduceResult foreach_reduce(ReduceInput input, Communicator& group, int64_t data_parallel_size,
                             const CallSite& site) {
-  const auto dtype = input.reduce_dtype.value_or(uniform_dtype(input.gradients));
+  // Asked of the gradients only where no dtype is given: one that waits may be in the reduce dtype already.
+  const auto dtype = input.reduce_dtype ? *input.reduce_dtype : uniform_dtype(input.gradients);
   const auto plan =
       reduce_plan(dtype, group.size(), data_parallel_size, input.divide_factor, input.force_sum);
   auto* partwise = group.size() == 1 || plan.pre_divide ? nullptr : group.partwise();
