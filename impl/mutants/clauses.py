@@ -11,11 +11,11 @@ Exit code 0: every clause that a case of this machine carries convicts a mutant 
 
 import argparse
 import collections
-import json
 import pathlib
 import re
-import subprocess
 import sys
+
+import convict
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -38,18 +38,14 @@ def main():
     parser.add_argument("--table", type=pathlib.Path, help="where to write the table, in Markdown")
     parser.add_argument("--unbroken", type=pathlib.Path, default=HERE / "unbroken.txt", help="clauses without a mutant, and why")
     arguments = parser.parse_args()
-    listed = json.loads(subprocess.run([arguments.bin / "fsdp-cts", "list", "--json"], capture_output=True, text=True, check=True).stdout)
     scenarios, here = collections.defaultdict(set), set()
-    for case in listed:
+    for case in convict.cases_of_the_suite(arguments.bin):
         for clause in case["clauses"]:
             scenarios[clause].add(case["scenario"])
             if case["runnable"]:
                 here.add(clause)
     mutants = collections.defaultdict(set)
-    files = sorted(arguments.convictions.glob("*.json"))
-    if not files:
-        sys.exit(f"{arguments.convictions} holds no convictions; convict.py --convictions writes them")
-    for noted in (json.loads(file.read_text()) for file in files):
+    for noted in convict.noted_in(arguments.convictions):
         for clause in noted["clauses"]:
             mutants[clause].add(noted["mutant"])
     reasons = reasons_of(arguments.unbroken)

@@ -57,6 +57,19 @@ def note(folder, mutant, records):
     (folder / f"{mutant}.json").write_text(json.dumps(noted, indent=1) + "\n")
 
 
+def noted_in(folder):
+    """What `note` wrote, one map a mutant."""
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        sys.exit(f"{folder} holds no convictions; convict.py --convictions writes them")
+    return [json.loads(file.read_text()) for file in files]
+
+
+def cases_of_the_suite(bin_folder):
+    """Rows of `fsdp-cts list --json`."""
+    return json.loads(subprocess.run([bin_folder / "fsdp-cts", "list", "--json"], capture_output=True, text=True, check=True).stdout)
+
+
 def words(one_or_many):
     return [one_or_many] if isinstance(one_or_many, str) else one_or_many
 

@@ -13,11 +13,10 @@ by side: every mutant is convicted by at least as many methods after as before.
 
 import argparse
 import collections
-import json
 import pathlib
-import subprocess
 import sys
 
+import convict
 
 # They ask LibTorch and shard nothing, as upstream's do, so that no fault of the library can show in them.
 WITHOUT_LIBRARY = {
@@ -33,13 +32,7 @@ def method_of(case):
 
 def convictions(folder):
     """Methods that convict each mutant, with how many of their cases do."""
-    found = {}
-    for file in sorted(folder.glob("*.json")):
-        noted = json.loads(file.read_text())
-        found[noted["mutant"]] = collections.Counter(method_of(case) for case in noted["cases"])
-    if not found:
-        sys.exit(f"{folder} holds no convictions; convict.py --convictions writes them")
-    return found
+    return {noted["mutant"]: collections.Counter(map(method_of, noted["cases"])) for noted in convict.noted_in(folder)}
 
 
 def compare(before, after, table):
@@ -69,15 +62,14 @@ def main():
         compare(*map(convictions, arguments.compare), arguments.table)
     if not arguments.bin or not arguments.convictions:
         parser.error("--bin and --convictions are needed, or --compare")
-    listed = json.loads(subprocess.run([arguments.bin / "fsdp-cts", "list", "--json"], capture_output=True, text=True, check=True).stdout)
+    listed = convict.cases_of_the_suite(arguments.bin)
     runnable = collections.defaultdict(bool)
     for case in listed:
         runnable[method_of(case["id"])] |= case["runnable"]
     of_upstream = {case["id"] for case in listed if case["seed_cases"] > 0}
     base = collections.defaultdict(lambda: collections.defaultdict(int))  # method, mutant: convicting cases
     twins = collections.defaultdict(lambda: collections.defaultdict(int))
-    for file in sorted(arguments.convictions.glob("*.json")):
-        noted = json.loads(file.read_text())
+    for noted in convict.noted_in(arguments.convictions):
         for case in noted["cases"]:
             (base if case in of_upstream else twins)[method_of(case)][noted["mutant"]] += 1
     lines = ["| method | mutants its base cases convict (cases) | mutants its twins and further values convict (cases) |", "|---|---|---|"]
