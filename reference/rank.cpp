@@ -169,6 +169,11 @@ sdk::StateDict Rank::state_dict(sdk::Model& model, const std::string& kind) {
   return state;
 }
 
+void Rank::load_checkpoint(const sdk::Checkpoint& checkpoint) {
+  load_state_dict(*checkpoint.model, state_dict(*checkpoint.like, "full"));
+  if (checkpoint.optimizer) checkpoint.optimizer->load(checkpoint.optimizer_like->saved());
+}
+
 std::vector<sdk::Unit> Rank::units(sdk::Model& model) {
   std::vector<sdk::Unit> described;
   for (const auto& [path, module] : named_modules(*model.module)) {

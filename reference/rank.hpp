@@ -31,6 +31,9 @@ class Rank : public sdk::Operations {
   std::function<void()> enter(sdk::Model& model, const sdk::Json& verb) override;
   std::vector<sdk::Exposed> full_parameters(sdk::Model& model) override;
   sdk::StateDict state_dict(sdk::Model& model, const std::string& kind) override;
+  void save_checkpoint(const sdk::Checkpoint&) override {}
+  // Takes the state from the model that has it by now: what is judged is the testee's file, not one of ours.
+  void load_checkpoint(const sdk::Checkpoint& checkpoint) override;
   void zero_parameters(sdk::Model& model) override;
   std::vector<sdk::Unit> units(sdk::Model& model) override;  // in module order
   void set_buffer(sdk::Model& model, const std::string& name, at::ScalarType dtype) override;

@@ -17,17 +17,17 @@ from torch.distributed.fsdp._traversal_utils import _get_fsdp_states_with_module
 from fsdp_cts_sdk import Exposed, Model, Parameter, StateDict, whole
 from fsdp_cts_sdk.graph import clean_name
 from fsdp_cts_sdk.modules import class_label
+from pytorch_testee.checkpoints import Checkpoints
 from pytorch_testee.flat_units import apply_composable, apply_wrapper, unit_settings
 from pytorch_testee.flat_views import FlatViews
 from pytorch_testee.groups import Groups
 from pytorch_testee.instruments import Instruments
-from pytorch_testee.optimizer_states import NamedOptimizerStates
 from pytorch_testee.placements import state_item
 
 Step = dict[str, Any]
 
 
-class FlatParameterOperations(NamedOptimizerStates):
+class FlatParameterOperations(Checkpoints):
     def __init__(self, groups: Groups, instruments: Instruments) -> None:
         self._groups = groups
         self._instruments = instruments

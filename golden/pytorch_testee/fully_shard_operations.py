@@ -17,16 +17,16 @@ from fsdp_cts_sdk import Exposed, Model, Parameter, StateDict, whole
 from fsdp_cts_sdk.dtypes import optional_dtype, optional_dtype_name
 from fsdp_cts_sdk.graph import clean_name
 from fsdp_cts_sdk.modules import class_label
+from pytorch_testee.checkpoints import Checkpoints
 from pytorch_testee.compat import set_gradient_divide_factor
 from pytorch_testee.groups import Groups
 from pytorch_testee.instruments import Instruments
-from pytorch_testee.optimizer_states import NamedOptimizerStates
 from pytorch_testee.placements import placement_of
 
 Step = dict[str, Any]
 
 
-class FullyShardOperations(NamedOptimizerStates):
+class FullyShardOperations(Checkpoints):
     def __init__(self, groups: Groups, instruments: Instruments) -> None:
         self._groups = groups
         self._instruments = instruments

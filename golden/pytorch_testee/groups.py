@@ -32,6 +32,7 @@ class Groups:
     def __init__(self, backend: str, device: torch.device) -> None:
         self.device = device
         self._backend = backend
+        self._object_group: dist.ProcessGroup | None = None
         self._self_group: dist.ProcessGroup | None = None
         self._meshes: dict[Any, DeviceMesh] = {}
 
@@ -69,6 +70,14 @@ class Groups:
             made = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
             self._self_group = made[dist.get_rank()]
         return self._self_group
+
+    def for_objects(self) -> dist.ProcessGroup | None:
+        """Of all ranks, for Python objects: whatever carries tensors need not carry these. Collective at the first call."""
+        if self._backend == "gloo":
+            return None
+        if self._object_group is None:
+            self._object_group = dist.new_group(backend="gloo")
+        return self._object_group
 
     def _cached_mesh(self, device_type: str, mesh: torch.Tensor) -> DeviceMesh:
         """fully_shard makes a new mesh with new groups at every call with an integer `reshard_after_forward`; one of each is enough."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fsdp_cts_sdk import Identity, Model, Operations, StateDict
+from fsdp_cts_sdk import Checkpoint, Identity, Model, Operations, StateDict
 from fsdp_cts_sdk.collective_tap import CollectiveTap
 from fsdp_cts_sdk.sleep import sleep
 from pytorch_testee import compiling
@@ -73,6 +73,12 @@ class PyTorchTestee(Operations):
     def compile(self, model: Model, step: dict[str, Any]) -> None:
         model.compiled = compiling.compiled(model.module, step["skip_fsdp_guards"])
         self._compiled = True
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        self._of(checkpoint.model).save_checkpoint(checkpoint)
+
+    def load_checkpoint(self, checkpoint: Checkpoint) -> None:
+        self._of(checkpoint.model).load_checkpoint(checkpoint)
 
     def counters(self, model: Model) -> dict[str, int]:
         counted = self._of(model).counters(model)

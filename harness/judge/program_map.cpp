@@ -23,6 +23,8 @@ std::string phase_of(const std::string& verb, const Json& step) {
       {"load_state_dict", "state_dict"},
       {"optimizer_state_dict", "state_dict"},
       {"load_optimizer_state_dict", "state_dict"},
+      {"save_checkpoint", "state_dict"},
+      {"load_checkpoint", "state_dict"},
       {"clip_grad_norm", "optimizer"},
       {"zero_parameters", "summon"},
       {"mutate", "mutate"},
@@ -42,7 +44,8 @@ void follow(ModelState& state, const std::string& verb, const Json& step) {
   if (verb == "build") state.cast.clear();
   if (verb == "cast") state.cast = step.value("dtype", "");
   if (verb == "forward" || verb == "unshard") state.unsharded = true;
-  if (verb == "reshard" || verb == "shard" || verb == "state_dict" || verb == "load_state_dict")
+  if (verb == "reshard" || verb == "shard" || verb == "state_dict" || verb == "load_state_dict" ||
+      verb == "save_checkpoint" || verb == "load_checkpoint")
     state.unsharded = false;
   const bool summon = step.value("scope", "") == "summon";
   if (verb == "enter" && summon) ++state.summons;

@@ -85,7 +85,9 @@ Session::Session(SessionOptions options)
       name_(random_word()),
       scratch_(options_.scratch_root),
       guardian_(scratch_.folder(), "FSDP_CTS_TOKEN=" + name_ + "-"),
-      data_(scratch_.folder() / "data") {
+      data_(scratch_.folder() / "data"),
+      checkpoints_(options_.checkpoints.empty() ? scratch_.folder() / "checkpoints"
+                                                : std::filesystem::absolute(options_.checkpoints)) {
   // Orphans of ranks come to this process instead of init, and can be reaped.
   ::prctl(PR_GET_CHILD_SUBREAPER, &former_subreaper_);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -240,8 +242,25 @@ Assignment Session::assignment_of(const Job& job, const Lane& lane) {
     assignment.patience = {short_deadline(pace->second.slowest), pace->second.hung};
   assignment.message["type"] = "case";
   assignment.message["data"] = data_.file_for(*job.a_case);
-  if (!job.oracle.is_null()) assignment.message["oracle"] = job.oracle;
+  if (!job.oracle.is_null()) {
+    assignment.message["oracle"] = job.oracle;
+  } else if (saves_checkpoint(*job.a_case) || !job.a_case->continues.empty()) {
+    assignment.message["checkpoints"] = checkpoints_of(*job.a_case);
+  }
   return assignment;
+}
+
+Json Session::checkpoints_of(const Case& a_case) const {
+  Json folders = Json::object();
+  if (saves_checkpoint(a_case)) {
+    // Nothing of an earlier run may be taken for this one's.
+    const std::filesystem::path folder = checkpoint_folder(checkpoints_, a_case.id);
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    folders["save"] = folder.string();
+  }
+  if (!a_case.continues.empty()) folders["load"] = checkpoint_folder(checkpoints_, a_case.continues).string();
+  return folders;
 }
 
 void Session::wait() {

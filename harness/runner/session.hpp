@@ -41,6 +41,7 @@ struct SessionOptions {
   Limits limits;
   int jobs = 0;  // groups of one testee at a time; 0: as many as the cores carry, at least one
   std::filesystem::path scratch_root;  // empty: see Scratch
+  std::filesystem::path checkpoints;   // what cases save stays there; empty: in the session's folder, gone with it
 };
 
 // One case on one testee. The case must outlive the run, the testee the session.
@@ -110,6 +111,7 @@ class Session {
   Slot& slot_for(const Testee& testee, int world);
   void dismiss_idle(const std::vector<Lane>& lanes);
   Assignment assignment_of(const Job& job, const Lane& lane);
+  Json checkpoints_of(const Case& a_case) const;  // {save, load}: folders, as far as the case has them
   void wait();
   void collect();
   void note(std::vector<Lane>& lanes, const Completion& completion);
@@ -121,6 +123,7 @@ class Session {
   Interruption interruption_;
   EventLoop loop_;
   DataFiles data_;
+  std::filesystem::path checkpoints_;
   std::list<Slot> slots_;
   std::vector<Completion> completions_;  // not yet reported
   long groups_ = 0;

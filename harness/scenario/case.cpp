@@ -1,5 +1,6 @@
 #include "harness/scenario/case.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "harness/protocol/sha256.hpp"
@@ -33,6 +34,15 @@ std::string fingerprint(const Case& a_case) {
                          {"switches", a_case.switches}};
   // Through the sorted form: the order in which somebody writes keys is no difference either.
   return sha256(nlohmann::json(answered).dump());
+}
+
+bool saves_checkpoint(const Case& a_case) {
+  return std::any_of(a_case.program.begin(), a_case.program.end(),
+                     [](const Json& step) { return step["verb"] == "save_checkpoint"; });
+}
+
+std::filesystem::path checkpoint_folder(const std::filesystem::path& checkpoints, const std::string& id) {
+  return checkpoints / sha256(id).substr(0, 16);
 }
 
 Json case_message(const Case& a_case) {

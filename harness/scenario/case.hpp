@@ -31,6 +31,8 @@ struct Case {
   bool quick = false;
   std::map<std::string, std::string> axes;  // as printed in the id, world excluded
 
+  std::string continues;                    // id of the case whose checkpoint this one loads; else empty
+
   std::filesystem::path file;  // scenario file, for messages
   std::string why;
   std::vector<std::string> clauses;
@@ -43,6 +45,10 @@ struct Case {
 // What a testee's answer depends on: hash of models, plans, program, data, switches. Golden recordings are
 // bound to it.
 std::string fingerprint(const Case& a_case);
+
+bool saves_checkpoint(const Case& a_case);
+// Where among the checkpoints of a run that of a case lies.
+std::filesystem::path checkpoint_folder(const std::filesystem::path& checkpoints, const std::string& id);
 
 // The JSON that goes to a testee, without number, scratch and data file (PROTOCOL.md §4).
 Json case_message(const Case& a_case);

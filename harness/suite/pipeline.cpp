@@ -23,6 +23,16 @@ bool proves_exactness(const Case& a_case, bool record) {
   return record && a_case.lane == Lane::exact;
 }
 
+// It says nothing about loading that there is nothing to load.
+Verdict no_checkpoint(const Case& a_case) {
+  Verdict verdict;
+  verdict.case_id = a_case.id;
+  verdict.kind = VerdictKind::unresolved;
+  verdict.code = "no_checkpoint";
+  verdict.summary = "not tried: it loads what " + a_case.continues + " saves, and that case did not come to its end";
+  return verdict;
+}
+
 bool compares_within_tolerance(const Case& a_case) {
   const TruthsNeeded needed = truths_needed(a_case);
   return a_case.lane == Lane::tolerance && (needed.reference || needed.golden);
@@ -184,6 +194,7 @@ void Pipeline::conclude(Entry& entry, const Judged& judged) {
   const bool done = all_done(*entry.run);
   const std::optional<Noise> noise = done ? noise_of(entry) : std::nullopt;
   if (noise) truths.noise = &*noise;
+  if (done && saves_checkpoint(a_case)) saved_.insert(a_case.id);
   if (done && !entry.native.empty()) truths.reference = references_.at(entry.native).truth->truth();
   if (options_.record && needed.golden && done) {
     verdict = record(entry, a_case, truths, golden);
@@ -266,15 +277,47 @@ void Pipeline::run_cases(const std::vector<Entry*>& entries, const Judged& judge
 void Pipeline::run(const std::vector<const Case*>& cases, const Judged& judged) {
   if (cases.empty()) return;
   std::vector<Entry> entries(cases.size());
-  std::vector<Entry*> rest;
+  std::vector<Entry*> all;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     entries[i].a_case = cases[i];
-    rest.push_back(&entries[i]);
+    all.push_back(&entries[i]);
   }
-  for (int attempt = 0; attempt < start_attempts && hello_.is_null() && !rest.empty(); ++attempt)
-    run_first_case(rest, judged);
-  if (hello_.is_null() && !start_failure_.empty()) return give_up(rest, judged);
-  run_cases(rest, judged);
+  for (std::vector<Entry*>& round : rounds_of(all)) {
+    std::erase_if(round, [&](Entry* entry) {
+      if (has_checkpoint(*entry->a_case)) return false;
+      judged(*entry->a_case, no_checkpoint(*entry->a_case), CaseRun{});
+      return true;
+    });
+    for (int attempt = 0; attempt < start_attempts && hello_.is_null() && !round.empty(); ++attempt)
+      run_first_case(round, judged);
+    if (hello_.is_null() && !start_failure_.empty()) {
+      give_up(round, judged);
+    } else if (!round.empty()) {
+      run_cases(round, judged);
+    }
+  }
+}
+
+// Who loads a checkpoint comes after the one who saves it.
+std::vector<std::vector<Pipeline::Entry*>> Pipeline::rounds_of(const std::vector<Entry*>& entries) const {
+  std::map<std::string, const Case*> by_id;
+  for (const Entry* entry : entries) by_id[entry->a_case->id] = entry->a_case;
+  std::vector<std::vector<Entry*>> rounds;
+  for (Entry* entry : entries) {
+    std::size_t depth = 0;
+    for (auto before = by_id.find(entry->a_case->continues); before != by_id.end();
+         before = by_id.find(before->second->continues))
+      ++depth;
+    if (rounds.size() <= depth) rounds.resize(depth + 1);
+    rounds[depth].push_back(entry);
+  }
+  return rounds;
+}
+
+bool Pipeline::has_checkpoint(const Case& a_case) const {
+  const std::filesystem::path& kept = options_.session.checkpoints;
+  return a_case.continues.empty() || saved_.contains(a_case.continues) ||
+         (!kept.empty() && exists(checkpoint_folder(kept, a_case.continues)));
 }
 
 void Pipeline::note_start(const CaseRun& run) {

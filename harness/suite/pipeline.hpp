@@ -74,6 +74,8 @@ class Pipeline {
   void ask(Entry& entry, std::vector<Job>& jobs);
   std::string ask(const Case& a_case, const std::string& order, const std::string& precision,
                   std::vector<Job>& jobs);
+  std::vector<std::vector<Entry*>> rounds_of(const std::vector<Entry*>& entries) const;
+  bool has_checkpoint(const Case& a_case) const;
   void run_first_case(std::vector<Entry*>& entries, const Judged& judged);
   void run_cases(const std::vector<Entry*>& entries, const Judged& judged);
   void note_start(const CaseRun& run);
@@ -92,6 +94,7 @@ class Pipeline {
   std::map<std::string, Reference> references_;
   bool keep_answers_ = false;
   Json hello_;
+  std::set<std::string> saved_;  // cases that came to their end and saved a checkpoint
   std::string start_failure_;  // of the first case that met it; empty: the testee starts
   std::vector<std::string> testee_troubles_;
   bool may_record_ = false;  // the testee is one that the store takes recordings of

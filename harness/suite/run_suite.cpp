@@ -51,7 +51,7 @@ std::vector<std::pair<const char*, std::string*>> decisive_options(RunOptions& o
   return {{"--testee", &options.testee.spec},     {"--python", &options.testee.python},
           {"--backend", &options.testee.backend}, {"--device", &options.testee.device},
           {"--golden", &options.golden},          {"--edition", &options.edition},
-          {"--scenarios", &options.scenarios}};
+          {"--scenarios", &options.scenarios},    {"--checkpoints", &options.checkpoints}};
 }
 
 std::filesystem::path compared_store(const RunOptions& options, const Suite& suite) {
@@ -111,9 +111,25 @@ std::string known_deviations_for(const RunOptions& options, const Suite& suite) 
   return std::filesystem::exists(file) ? file.string() : "";
 }
 
-std::vector<Case> selected_cases(const RunOptions& options, const Suite& suite) {
-  const std::vector<std::string> filters = all_filters(options, suite);
+std::vector<Case> cases_of(const RunOptions& options, const Suite& suite,
+                           const std::vector<std::string>& filters) {
   return options.scenarios.empty() ? select(suite, filters) : select_from(options.scenarios, suite, filters);
+}
+
+// What is asked for, and the cases before it whose checkpoints it loads, unless they lie there already.
+std::vector<Case> selected_cases(const RunOptions& options, const Suite& suite) {
+  std::vector<Case> cases = cases_of(options, suite, all_filters(options, suite));
+  std::set<std::string> known;
+  for (const Case& each : cases) known.insert(each.id);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const std::string before = cases[i].continues;
+    if (before.empty() || known.contains(before)) continue;
+    if (!options.checkpoints.empty() && exists(checkpoint_folder(options.checkpoints, before))) continue;
+    for (Case& each : cases_of(options, suite, {before})) {
+      if (known.insert(each.id).second) cases.push_back(std::move(each));
+    }
+  }
+  return cases;
 }
 
 struct StoppedEarly {};
@@ -191,6 +207,17 @@ class SuiteRun {
     session.jobs = options_.jobs;
     FreshDraws drawn = draw_fresh_data(cases, *options_.fresh_data, oracle_of(suite_), session);
     draws_ = std::move(drawn.draws);
+    // A checkpoint is of other data than its reader's, if they were drawn apart.
+    for (bool again = true; std::exchange(again, false);) {
+      for (const Case* each : cases) {
+        if (each->continues.empty() || drawn.unfit.contains(each->id)) continue;
+        const auto before = draws_.find(each->continues);
+        if (before != draws_.end() && before->second == draws_.at(each->id)) continue;
+        drawn.unfit[each->id] = each->continues;
+        draws_.erase(each->id);
+        again = true;
+      }
+    }
     std::erase_if(cases, [&](const Case* each) {
       const auto unfit = drawn.unfit.find(each->id);
       if (unfit == drawn.unfit.end()) return false;
@@ -208,6 +235,7 @@ class SuiteRun {
                     [&](const Case* each) { return asks_reference(*each, record); }))
       options.oracle = oracle_of(suite_);
     options.session.jobs = options_.jobs;
+    options.session.checkpoints = options_.checkpoints;
     if (options_.timeout) {
       // The other waits keep their proportion to it.
       const Deadlines usual;

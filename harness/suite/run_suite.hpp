@@ -28,6 +28,7 @@ struct RunOptions {
   std::string must_run;  // a file of the same form, of one's own
   std::string record;
   std::string golden;             // other store than golden/store; "here": this machine's own
+  std::string checkpoints;        // folder that cases save into and load from; "": one that goes with the run
   std::string edition;            // "2.15"; "": of the testee's PyTorch, else of the recordings
   bool keep = false;              // bundles of passed cases too
   bool fail_fast = false;         // stop at the first case that needs attention

@@ -134,6 +134,10 @@ sdk::StateDict FlatParameterOperations::state_dict(sdk::Model& model, const std:
   return state_of(flat::sharded_state_dict(*model.module));
 }
 
+fsdp::ShardedStateDict FlatParameterOperations::shards(sdk::Model& model) {
+  return flat::sharded_state_dict(*model.module);
+}
+
 void FlatParameterOperations::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
   if (!is_sharded(state)) return flat::load_full_state_dict(*model.module, full_of(state));
   const flat::ShardedStateDict places = flat::sharded_state_dict(*model.module);

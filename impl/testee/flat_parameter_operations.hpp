@@ -40,6 +40,9 @@ class FlatParameterOperations : public LibraryOperations {
   std::map<std::string, std::int64_t> counters(sdk::Model& model) override;
   std::string training_state(sdk::Model& model) override;
 
+ protected:
+  fsdp::ShardedStateDict shards(sdk::Model& model) override;
+
  private:
   void delay_free_of(sdk::Module& module);
 

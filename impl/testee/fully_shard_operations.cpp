@@ -115,6 +115,10 @@ sdk::StateDict FullyShardOperations::state_dict(sdk::Model& model, const std::st
   return state_of(fsdp::sharded_state_dict(*model.module));
 }
 
+fsdp::ShardedStateDict FullyShardOperations::shards(sdk::Model& model) {
+  return fsdp::sharded_state_dict(*model.module);
+}
+
 void FullyShardOperations::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
   if (!is_sharded(state)) return fsdp::load_full_state_dict(*model.module, full_of(state));
   const fsdp::ShardedStateDict places = fsdp::sharded_state_dict(*model.module);

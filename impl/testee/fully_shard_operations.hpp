@@ -36,6 +36,9 @@ class FullyShardOperations : public LibraryOperations {
   std::map<std::string, std::int64_t> counters(sdk::Model& model) override;
   std::string training_state(sdk::Model& model) override;
 
+ protected:
+  fsdp::ShardedStateDict shards(sdk::Model& model) override;
+
  private:
   std::map<std::string, fsdp::UnshardHandle> unshards_;  // begun in this case, by instance and module path
 };

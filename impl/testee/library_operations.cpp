@@ -1,7 +1,11 @@
 #include "impl/testee/library_operations.hpp"
 
+#include "fsdp/checkpoint.hpp"
 #include "fsdp/comm/mesh.hpp"
 #include "fsdp/errors.hpp"
+#include "impl/testee/checkpoints.hpp"
+#include "impl/testee/optimizers.hpp"
+#include "impl/testee/state_dicts.hpp"
 
 namespace fsdp_cts::testee {
 
@@ -22,6 +26,38 @@ void LibraryOperations::rendezvous(const sdk::Case&) {
   if (library_->world) return;
   library_->world = library_->tap.under(make_world(library_->settings.transport));
   fsdp::set_default_communicator(library_->world);
+}
+
+fsdp::ShardedStateDict LibraryOperations::shards(sdk::Model& model) {
+  throw sdk::Error("NotImplementedError", model.instance + " is not sharded, and checkpoints are of sharded models");
+}
+
+void LibraryOperations::save_checkpoint(const sdk::Checkpoint& checkpoint) {
+  const auto optimizer_state = [&](const char* kind) {
+    return optimizer_state_dict(*checkpoint.model, *checkpoint.optimizer, kind).native;
+  };
+  if (checkpoint.format == "native") {
+    fsdp::ShardedOptimizerState optimizer;
+    if (checkpoint.optimizer) optimizer = std::any_cast<fsdp::ShardedOptimizerState>(optimizer_state("sharded"));
+    return fsdp::save_checkpoint(checkpoint.folder, library_->world, shards(*checkpoint.model), optimizer);
+  }
+  WholeState state{full_of(state_dict(*checkpoint.model, "full")), {}};
+  if (checkpoint.optimizer) state.optimizer = std::any_cast<fsdp::FullOptimizerState>(optimizer_state("full"));
+  if (context().rank == 0) write_whole_state(checkpoint.folder, state);
+}
+
+void LibraryOperations::load_checkpoint(const sdk::Checkpoint& checkpoint) {
+  auto* optimizer = dynamic_cast<LibraryOptimizer*>(checkpoint.optimizer);
+  if (checkpoint.format == "native") {
+    const fsdp::OptimizerState state =
+        fsdp::load_checkpoint(checkpoint.folder, library_->world, *checkpoint.model->module);
+    if (optimizer) optimizer->load_library_state(state);
+    return;
+  }
+  const WholeState state = read_whole_state(checkpoint.folder);
+  load_state_dict(*checkpoint.model, state_of(state.model));
+  if (optimizer)
+    load_optimizer_state_dict(*checkpoint.model, *optimizer, sdk::StateDict{{}, state.optimizer.value()});
 }
 
 std::optional<sdk::ErrorReport> LibraryOperations::describe(std::exception_ptr error) const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "fsdp/state_dict.hpp"
 #include "harness/sdk/cpp/operations.hpp"
 #include "impl/testee/collective_tap.hpp"
 #include "impl/testee/transport.hpp"
@@ -30,10 +31,14 @@ class LibraryOperations : public sdk::Operations {
   sdk::Identity identity() const override;
   void rendezvous(const sdk::Case& a_case) override;
   void end_case() override { library_->tap.record_into(nullptr); }
+  void save_checkpoint(const sdk::Checkpoint& checkpoint) override;
+  void load_checkpoint(const sdk::Checkpoint& checkpoint) override;
   c10::Device device() const override { return library_->settings.transport.device; }
   std::optional<sdk::ErrorReport> describe(std::exception_ptr error) const override;
 
  protected:
+  // This rank's shards of a model under FSDP.
+  virtual fsdp::ShardedStateDict shards(sdk::Model& model);
   Library& library() { return *library_; }
   const Library& library() const { return *library_; }
 

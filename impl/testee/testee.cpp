@@ -182,6 +182,14 @@ void Testee::load_optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimi
   of(model).load_optimizer_state_dict(model, optimizer, state);
 }
 
+void Testee::save_checkpoint(const sdk::Checkpoint& checkpoint) {
+  of(*checkpoint.model).save_checkpoint(checkpoint);
+}
+
+void Testee::load_checkpoint(const sdk::Checkpoint& checkpoint) {
+  of(*checkpoint.model).load_checkpoint(checkpoint);
+}
+
 void Testee::zero_parameters(sdk::Model& model) {
   of(model).zero_parameters(model);
 }

@@ -31,6 +31,8 @@ class Testee : public LibraryOperations {
                                       const std::string& kind) override;
   void load_optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
                                  const sdk::StateDict& state) override;
+  void save_checkpoint(const sdk::Checkpoint& checkpoint) override;
+  void load_checkpoint(const sdk::Checkpoint& checkpoint) override;
   void zero_parameters(sdk::Model& model) override;
   at::Tensor exposed(sdk::Model& model, const std::string& name) override;
 

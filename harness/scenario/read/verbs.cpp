@@ -56,6 +56,8 @@ Rule observed_rule() {
 
 std::vector<Verb> make_verbs() {
   static const Rule name_or_names{.types = types::string | types::list, .each = &rules::name};
+  static const Field checkpoint_format{
+      "format", {.types = types::string, .words = {"native", "safetensors"}}, true};
   static const Rule scope{.types = types::string, .words = {"no_sync", "no_grad", "summon"}};
   const Field targets{"targets", rules::names, true};
   const Field main_model = model;
@@ -182,6 +184,18 @@ std::vector<Verb> make_verbs() {
        "from",
        {{"from", rules::name, true}, {"optimizer", rules::name, false, "optimizer"}},
        "load state dict '{from}' into '{optimizer}'"},
+      {"save_checkpoint",
+       "format",
+       {checkpoint_format, model, {"optimizer", rules::name, false, {}, "its state is saved, too"}},
+       "save '{model}' as a {format} checkpoint"},
+      {"load_checkpoint",
+       "format",
+       {checkpoint_format,
+        model,
+        {"optimizer", rules::name, false, {}, "gets the state that was saved with the model"},
+        {"like", rules::name, true, {}, "model that has by now what the checkpoint must hold"},
+        {"optimizer_like", rules::name, false, {}, "the same of the optimizer"}},
+       "load the {format} checkpoint of the continued case into '{model}'"},
       {"zero_parameters", "model", {main_model}, "set every parameter of '{model}' to zero in place"},
       {"foreach_mul",
        "of",

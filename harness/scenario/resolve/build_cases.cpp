@@ -1,6 +1,7 @@
 #include "harness/scenario/resolve/build_cases.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "harness/scenario/read/scenario_grammar.hpp"
@@ -60,6 +61,48 @@ std::string cpu_form(const DataTree& tree, const Scope& scope, Mistakes& mistake
   return text;
 }
 
+// The id of the case that `continues` means: this one's with other values of the axes that it names.
+std::string continued_case(const Scenario& scenario, const Binding& binding, Mistakes& mistakes) {
+  const DataTree* written = scenario.tree.find("continues");
+  if (!written || !written->is_map() || !holds(written->find("when"), binding.scope, mistakes)) return "";
+  Binding other = binding;
+  for (const DataTree::Entry& entry : written->entries) {
+    if (entry.key == "when") continue;
+    const Json value = evaluated(entry.value, binding.scope, mistakes).json();
+    const auto axis = std::find_if(other.axes.begin(), other.axes.end(),
+                                   [&](const auto& each) { return each.first == entry.key; });
+    const SourcePlace place{written->place.file, entry.line};
+    if (axis != other.axes.end()) {
+      axis->second = scalar_text(value);
+    } else if (entry.key == "world" && value.is_number_integer()) {
+      other.world = value.get<int>();
+    } else {
+      std::vector<std::string> names = {"when", "world"};
+      for (const auto& [name, text] : other.axes) names.push_back(name);
+      mistakes.add(place, unknown_name("axis in continues", entry.key, names));
+    }
+  }
+  return scenario.id + other.suffix();
+}
+
+// What is continued must be there, and a chain of cases must begin somewhere.
+void check_continued(const std::vector<Case>& cases, const DataTree& tree, Mistakes& mistakes) {
+  std::map<std::string, std::string> continued;
+  for (const Case& each : cases) continued[each.id] = each.continues;
+  for (const Case& each : cases) {
+    std::string id = each.continues;
+    for (std::size_t length = 0; !id.empty(); ++length) {
+      const auto found = continued.find(id);
+      if (found == continued.end())
+        mistakes.add(tree.find("continues")->place, each.id + " continues " + id + ", which does not exist");
+      else if (length > cases.size())
+        mistakes.add(tree.find("continues")->place, each.id + " continues itself in the end");
+      if (found == continued.end() || length > cases.size()) break;
+      id = found->second;
+    }
+  }
+}
+
 // A case claims the clauses that its own lines carry: of what the scenario lists, some are for other cases or
 // for a twin.
 void keep_carried(Case& a_case) {
@@ -67,7 +110,8 @@ void keep_carried(Case& a_case) {
   std::set<std::string> carried;
   for (const Json& expectation : a_case.expect) {
     const Json clause = expectation.value("clause", Json::array());
-    for (const Json& id : clause.is_array() ? clause : Json::array({clause})) carried.insert(id);
+    for (const Json& id : clause.is_array() ? clause : Json::array({clause}))
+      if (id.is_string()) carried.insert(id);  // else a mistake that has been noted
   }
   std::erase_if(a_case.clauses, [&](const std::string& id) { return !carried.count(id); });
 }
@@ -177,6 +221,7 @@ std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models
     result.skip_reason = skip_reason(tree, binding.scope, mistakes);
     result.cpu_form = cpu_form(tree, binding.scope, mistakes);
     result.quick = binding.quick;
+    result.continues = continued_case(scenario, binding, mistakes);
     result.axes = {binding.axes.begin(), binding.axes.end()};
     result.file = scenario.file;
     result.why = tree.text_at("why");
@@ -189,6 +234,7 @@ std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models
       sections.resolve(result, binding.scope, result.skip_reason ? ignored : mistakes);
     keep_carried(result);
   }
+  check_continued(cases, tree, mistakes);
   return cases;
 }
 

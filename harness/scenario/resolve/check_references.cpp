@@ -71,6 +71,7 @@ class ProgramCheck {
       state_dicts_.insert(step["as"].get<std::string>());
     if (verb == "load_state_dict" || verb == "load_optimizer_state_dict")
       known("state dict", step["from"], state_dicts_);
+    if (verb.ends_with("_checkpoint")) checkpoint(step);
     if (verb == "foreach_mul") foreach_mul(step);
     if (verb == "clip_grad_norm") registers_.insert(step["into"].get<std::string>());
     if (verb == "observe") observe(step);
@@ -108,6 +109,16 @@ class ProgramCheck {
   void foreach_mul(const Json& step) {
     for (const Json& name : step["of"]) known("input", name, inputs_);
     registers_.insert(step["into"].get<std::string>());
+  }
+
+  void checkpoint(const Json& step) {
+    if (step.contains("optimizer")) known("optimizer", step["optimizer"], optimizers_);
+    if (step["verb"] == "save_checkpoint") return;
+    if (case_.continues.empty()) note("load_checkpoint in a case that continues none: see 'continues'");
+    known("model", step["like"], models_);
+    if (step.contains("optimizer") != step.contains("optimizer_like"))
+      note("'optimizer' and 'optimizer_like' stand together or not at all");
+    if (step.contains("optimizer_like")) known("optimizer", step["optimizer_like"], optimizers_);
   }
 
   void mutate(const Json& step) {

@@ -54,6 +54,15 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"OfSeedInAScenario", 7, "worlds: [2]\nof_seed: true",
                 AT(8) "the scenario itself is upstream's: 'of_seed' is an expression here, true for the "
                       "cases that are"},
+        Mistake{"ClauseThatCannotBeEvaluated", 34, "  - equal: {what: [loss]}\n    clause: \"${dim ? 'FS-MP-1' : 'FS-MP-2'}\"",
+                AT(35) "the condition must be true or false, found 4"},
+        Mistake{"ContinuesAxis", 7, "worlds: [2]\ncontinues: {flog: true}",
+                AT(8) "unknown axis in continues 'flog', did you mean 'flag'?"},
+        Mistake{"ContinuesNothing", 7, "worlds: [2]\ncontinues: {when: flag, world: 4}",
+                AT(8) "F2MP/Class/test_method[flag=true,world=2] continues "
+                      "F2MP/Class/test_method[flag=true,world=4], which does not exist"},
+        Mistake{"ContinuesItself", 7, "worlds: [2]\ncontinues: {flag: \"${!flag}\"}",
+                AT(8) "F2MP/Class/test_method[flag=true,world=2] continues itself in the end"},
         Mistake{"Requirement", 7, "worlds: [2]\nrequires: [gpus]",
                 AT(8) "unknown value for requires[0] 'gpus', did you mean 'gpu'?"},
         Mistake{"Skip", 7, "worlds: [2]\nskip: [{when: flag}]", AT(8) "skip[0] lacks the key 'reason'"},

@@ -125,6 +125,15 @@ TEST(OfSeed, NamesTheCasesThatAreUpstreams) {
   EXPECT_THAT(counted, ElementsAre("[flag=true,device=gpu,world=2]", "[flag=false,device=cpu,world=2]"));
 }
 
+TEST(Continues, NamesTheCaseWhoseCheckpointIsLoaded) {
+  const auto cases = cases_of(
+      with_line(7, "worlds: [2, 4]\ncontinues: {when: \"!flag\", flag: true, world: \"${6 - world}\"}"));
+  std::vector<std::string> before;
+  for (const Case& each : cases) before.push_back(each.continues);
+  const std::string scenario = "F2MP/Class/test_method";
+  EXPECT_THAT(before, ElementsAre("", "", scenario + "[flag=true,world=4]", scenario + "[flag=true,world=2]"));
+}
+
 TEST(CpuForm, SaysWhatIsDoneInstead) {
   const auto cases =
       cases_of(with_line(7, "worlds: [2]\ncpu_form: [{text: slower}, {when: flag, text: nearer}]"));

@@ -39,6 +39,9 @@ Case parse_case(const Json& message) {
   result.requirements = message.value("requires", std::set<std::string>{});
   result.switches = message.value("switches", Json::object());
   result.plans = message.value("plans", Json::object());
+  const Json checkpoints = message.value("checkpoints", Json::object());
+  result.saved = checkpoints.value("save", "");
+  result.continued = checkpoints.value("load", "");
   result.oracle = message.value("oracle", Json());
   return result;
 }

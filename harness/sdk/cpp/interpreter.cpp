@@ -20,7 +20,7 @@ std::string phase_of(const Json& step) {
     return "optimizer";
   if (verb == "zero_parameters") return "summon";
   if ((verb == "enter" || verb == "leave") && step.value("scope", "") == "summon") return "summon";
-  if (verb.ends_with("state_dict")) return "state_dict";
+  if (verb.ends_with("state_dict") || verb.ends_with("_checkpoint")) return "state_dict";
   return "other";
 }
 

@@ -171,6 +171,14 @@ void Operations::load_optimizer_state_dict(Model&, Optimizer& optimizer, const S
   optimizer.load(state.native);
 }
 
+void Operations::save_checkpoint(const Checkpoint& checkpoint) {
+  throw Error("NotImplementedError", "no checkpoint can be saved as " + checkpoint.format);
+}
+
+void Operations::load_checkpoint(const Checkpoint& checkpoint) {
+  throw Error("NotImplementedError", "no checkpoint can be loaded from " + checkpoint.format);
+}
+
 void Operations::zero_parameters(Model& model) {
   c10::AutoGradMode no_grad(false);
   for (const Slot& slot : parameter_slots(*model.module)) slot.tensor().zero_();

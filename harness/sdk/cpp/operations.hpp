@@ -55,6 +55,17 @@ struct StateDict {
   std::any native = {};        // what the library or the optimizer gave, if `items` are not all of it
 };
 
+// What `save_checkpoint` and `load_checkpoint` are about.
+struct Checkpoint {
+  std::string format;            // native | safetensors (PROTOCOL.md §7)
+  std::filesystem::path folder;  // exists; the same for all ranks
+  Model* model = nullptr;
+  Optimizer* optimizer = nullptr;  // null: weights only
+  // When loading: who has by now what the checkpoint must hold. For a reference, which saves nothing.
+  Model* like = nullptr;
+  Optimizer* optimizer_like = nullptr;
+};
+
 struct Unit {
   std::string module, class_name;
   Json settings = Json::object();
@@ -114,6 +125,9 @@ class Operations {
   // only.
   virtual StateDict optimizer_state_dict(Model& model, Optimizer& optimizer, const std::string& kind);
   virtual void load_optimizer_state_dict(Model& model, Optimizer& optimizer, const StateDict& state);
+  // Collective. The default has no format and throws NotImplementedError.
+  virtual void save_checkpoint(const Checkpoint& checkpoint);
+  virtual void load_checkpoint(const Checkpoint& checkpoint);
   virtual void zero_parameters(Model& model);
   virtual void set_requires_grad(Model& model, const std::string& name, bool value);
   virtual void set_buffer(Model& model, const std::string& name, at::ScalarType dtype);

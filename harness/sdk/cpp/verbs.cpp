@@ -53,6 +53,9 @@ void Verbs::act(const Json& step) {
     return operations_.load_state_dict(model(step), in_.state_dicts_.at(step.at("from")).second);
   if (verb == "optimizer_state_dict") return optimizer_state_dict(step);
   if (verb == "load_optimizer_state_dict") return load_optimizer_state_dict(step);
+  if (verb == "save_checkpoint") return operations_.save_checkpoint(checkpoint(step, in_.context().a_case.saved));
+  if (verb == "load_checkpoint")
+    return operations_.load_checkpoint(checkpoint(step, in_.context().a_case.continued));
   if (verb == "zero_parameters") return operations_.zero_parameters(model(step));
   if (verb == "foreach_mul") return foreach_mul(step);
   if (verb == "clip_grad_norm") {
@@ -261,6 +264,16 @@ void Verbs::load_optimizer_state_dict(const Json& step) {
   Interpreter::NamedOptimizer& of = in_.optimizers_.at(step.value("optimizer", "optimizer"));
   operations_.load_optimizer_state_dict(in_.model(of.instance), *of.optimizer,
                                         in_.state_dicts_.at(step.at("from")).second);
+}
+
+Checkpoint Verbs::checkpoint(const Json& step, const std::filesystem::path& folder) {
+  const auto optimizer_named = [&](const char* key) {
+    return step.contains(key) ? in_.optimizers_.at(step.at(key)).optimizer.get() : nullptr;
+  };
+  Checkpoint result{step.at("format"), folder, &model(step), optimizer_named("optimizer")};
+  if (step.contains("like")) result.like = &in_.model(step.at("like"));
+  result.optimizer_like = optimizer_named("optimizer_like");
+  return result;
 }
 
 void Verbs::delay(const Json& step) {

@@ -25,6 +25,7 @@ class Verbs {
   void state_dict(const Json& step);
   void optimizer_state_dict(const Json& step);
   void load_optimizer_state_dict(const Json& step);
+  Checkpoint checkpoint(const Json& step, const std::filesystem::path& folder);
   void delay(const Json& step);
 
   Model& model(const Json& step) { return in_.model(step.value("model", "model")); }

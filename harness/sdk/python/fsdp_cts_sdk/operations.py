@@ -44,6 +44,16 @@ class StateDict:
     items: list[Exposed]
 
 
+@dataclass
+class Checkpoint:
+    """What `save_checkpoint` and `load_checkpoint` are about."""
+
+    format: str  # native | safetensors (PROTOCOL.md, section 8)
+    folder: str  # exists; the same for all ranks
+    model: Model
+    optimizer: torch.optim.Optimizer | None  # None: weights only
+
+
 class Operations:
     context: Context  # the running case; set by the interpreter before `rendezvous`
     device = torch.device("cpu")
@@ -170,6 +180,14 @@ class Operations:
 
     def load_optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, state: StateDict) -> None:
         optimizer.load_state_dict(copy.deepcopy(state.native))
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Collective."""
+        raise Unsupported(f"this testee saves no checkpoint as {checkpoint.format}")
+
+    def load_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Collective."""
+        raise Unsupported(f"this testee loads no checkpoint from {checkpoint.format}")
 
     def zero_parameters(self, model: Model) -> None:
         with torch.no_grad():

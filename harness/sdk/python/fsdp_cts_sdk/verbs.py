@@ -13,6 +13,7 @@ from fsdp_cts_sdk.dtypes import dtype_from_name
 from fsdp_cts_sdk.errors import Unsupported
 from fsdp_cts_sdk.model import Model, build_model
 from fsdp_cts_sdk.mutation import mutate
+from fsdp_cts_sdk.operations import Checkpoint
 from fsdp_cts_sdk.sleep import sleep
 from fsdp_cts_sdk.trace import trace_computation
 
@@ -124,6 +125,11 @@ def _load_optimizer_state_dict(run: Interpreter, step: Step) -> None:
     run.operations.load_optimizer_state_dict(run.context.model(instance), optimizer, run.state_dicts[step["from"]])
 
 
+def _checkpoint(run: Interpreter, step: Step, which: str) -> Checkpoint:
+    optimizer = run.optimizer(step["optimizer"]) if "optimizer" in step else None
+    return Checkpoint(step["format"], run.context.case["checkpoints"][which], _model(run, step), optimizer)
+
+
 def _foreach_mul(run: Interpreter, step: Step) -> None:
     """One operation over all copies; the result is what became of them, flattened, one behind the other."""
     tensors = [_values(run, name)[0].clone() for _ in range(step.get("copies", 1)) for name in step["of"]]
@@ -191,6 +197,8 @@ VERBS: dict[str, tuple[str, Verb]] = {
     ),
     "optimizer_state_dict": ("state_dict", _optimizer_state_dict),
     "load_optimizer_state_dict": ("state_dict", _load_optimizer_state_dict),
+    "save_checkpoint": ("state_dict", lambda run, step: run.operations.save_checkpoint(_checkpoint(run, step, "save"))),
+    "load_checkpoint": ("state_dict", lambda run, step: run.operations.load_checkpoint(_checkpoint(run, step, "load"))),
     "zero_parameters": ("summon", lambda run, step: run.operations.zero_parameters(_model(run, step))),
     "foreach_mul": ("other", _foreach_mul),
     "clip_grad_norm": ("optimizer", _clip_grad_norm),
