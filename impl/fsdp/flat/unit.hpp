@@ -157,7 +157,7 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
   HandleState handle_state_ = HandleState::idle;
   std::optional<int64_t> pre_forward_index_, post_forward_index_;
   bool needs_pre_forward_unshard_ = false, needs_pre_backward_unshard_ = false;
-  bool ran_pre_backward_ = false, gathered_in_full_precision_ = false;
+  bool ran_pre_backward_ = false;
   bool post_backward_called_ = false, reshard_only_registered_ = false;
   std::optional<Reduction> reducing_;
   std::vector<BufferDtype> cast_buffers_;  ///< of the root: every buffer whose dtype compute changes
