@@ -259,7 +259,7 @@ TensorList FlatState::pre_forward(TensorList inputs) {
   handle_state_ = HandleState::forward;
   record_pre_forward();
   unshard(call_site(Phase::forward));
-  needs_pre_forward_unshard_ = false;
+  forward_expected_ = false;
   wait_and_show();
   if (at::GradMode::is_enabled() && flat_->catches_gradients()) ++counters.post_backward_registrations;
   prefetch(HandleState::forward);
@@ -285,7 +285,7 @@ void FlatState::root_pre_forward(TensorList& inputs) {
   for (const auto& weak : context_->all_states) {
     const auto state = weak.lock();
     if (!state || !state->flat_) continue;
-    if (options_.forward_prefetch) state->needs_pre_forward_unshard_ = true;
+    if (options_.forward_prefetch) state->forward_expected_ = true;
     // Gathered for a unit that then did not run; the parameters may have changed since.
     if (state->flat_->gathered_ahead()) state->flat_->shard_changed();
     state->flat_->writeback().take_over_gradients();
@@ -307,8 +307,8 @@ void FlatState::record_pre_forward() {
 void FlatState::record_post_forward() {
   // PyTorch takes index 0 for none, so a unit that ended its forward first is entered anew when it runs
   // again.
-  if (!post_forward_index_ || *post_forward_index_ == 0)
-    post_forward_index_ = static_cast<int64_t>(context_->post_forward_order.size());
+  auto& index = round_.post_forward_index;
+  if (!index || *index == 0) index = static_cast<int64_t>(context_->post_forward_order.size());
   context_->post_forward_order.push_back(this);
 }
 
@@ -320,13 +320,13 @@ void FlatState::prefetch(HandleState pass) {
   if (pass == HandleState::forward) {
     if (!options_.forward_prefetch || !pre_forward_index_) return;
     pick(context_->pre_forward_order, *pre_forward_index_ + 1);
-    if (!target || !target->needs_pre_forward_unshard_ || target->flat_->gathered_ahead()) return;
+    if (!target || !target->forward_expected_ || target->flat_->gathered_ahead()) return;
   } else {
     const auto wanted =
         pass == HandleState::backward_pre ? BackwardPrefetch::backward_pre : BackwardPrefetch::backward_post;
-    if (options_.backward_prefetch != wanted || !post_forward_index_) return;
-    pick(context_->post_forward_order, *post_forward_index_ - 1);
-    if (!target || !target->needs_pre_backward_unshard_ || target->flat_->gathered_ahead()) return;
+    if (options_.backward_prefetch != wanted || !round_.post_forward_index) return;
+    pick(context_->post_forward_order, *round_.post_forward_index - 1);
+    if (!target || target->round_.backward != Backward::expected || target->flat_->gathered_ahead()) return;
   }
   const auto before =
       std::exchange(target->handle_state_, pass == HandleState::forward ? pass : HandleState::backward_pre);
@@ -339,28 +339,26 @@ void FlatState::prefetch(HandleState pass) {
 
 void FlatState::register_pre_backward_hooks(const TensorList& outputs) {
   if (!at::GradMode::is_enabled()) return;
-  needs_pre_backward_unshard_ = false;
-  ran_pre_backward_ = false;
+  round_.backward = Backward::not_expected;
   for (const auto& output : outputs) {
     if (!output.requires_grad()) continue;
     output.register_hook([weak = weak_from_this()](const at::Tensor&) {
       if (const auto state = weak.lock()) state->pre_backward();
     });
     ++counters.pre_backward_registrations;
-    needs_pre_backward_unshard_ = flat_ != nullptr;
+    if (flat_) round_.backward = Backward::expected;
   }
 }
 
 // Frozen parameters receive no gradient that would tell the end of the unit's backward.
 void FlatState::register_reshard_only_hook(TensorList& inputs) {
-  if (!at::GradMode::is_enabled() || reshard_only_registered_ || flat_->shard().requires_grad()) return;
+  if (!at::GradMode::is_enabled() || round_.reshard_only_hooked || flat_->shard().requires_grad()) return;
   torch::autograd::edge_list next;
   for (const auto& input : inputs) {
     if (input.requires_grad()) next.push_back(torch::autograd::impl::gradient_edge(input));
   }
   if (next.empty()) return;
-  // Of several forwards the first is the last in backward.
-  reshard_only_registered_ = true;
+  round_.reshard_only_hooked = true;
   const auto done = [weak = weak_from_this()] {
     const auto state = weak.lock();
     if (!state) return;
@@ -379,20 +377,19 @@ void FlatState::register_reshard_only_hook(TensorList& inputs) {
 }
 
 void FlatState::pre_backward() {
-  if (flat_ && ran_pre_backward_) return;
+  if (round_.backward == Backward::begun) return;
   queue_final_callback();
   training_state_ = TrainingState::forward_backward;
   if (!flat_) return;
   const at::NoGradGuard no_grad;
   handle_state_ = HandleState::backward_pre;
-  if (needs_pre_backward_unshard_) {
+  if (round_.backward == Backward::expected) {
     unshard(call_site(Phase::backward));
     wait_and_show();
   }
-  needs_pre_backward_unshard_ = false;
+  round_.backward = Backward::begun;
   prefetch(HandleState::backward_pre);
   flat_->gradient().restore_precision();
-  ran_pre_backward_ = true;
 }
 
 void FlatState::queue_final_callback() {
@@ -411,7 +408,7 @@ void FlatState::post_backward(torch::autograd::variable_list gradients) {
   queue_final_callback();
   training_state_ = TrainingState::forward_backward;
   handle_state_ = HandleState::backward_post;
-  post_backward_called_ = true;
+  round_.gradients_came = true;
   post_backward_reshard();
   const auto& shard = flat_->shard();
   auto& gradient = flat_->gradient();
@@ -485,17 +482,13 @@ void FlatState::finalize() {
       handle_state_ = HandleState::backward_post;
       reshard(frees_after_backward());
     }
-    if (sync_gradients && post_backward_called_ && mixed_precision_.keep_low_precision_grads &&
+    if (sync_gradients && round_.gradients_came && mixed_precision_.keep_low_precision_grads &&
         !full_precision())
       flat_->gradient().lower_precision();
-    post_backward_called_ = false;
   }
   training_state_ = TrainingState::idle;
   handle_state_ = HandleState::idle;
-  ran_pre_backward_ = false;
-  needs_pre_backward_unshard_ = false;
-  reshard_only_registered_ = false;
-  post_forward_index_.reset();
+  round_ = {};
 }
 
 // An exception ended the last backward, so its final callback never came.
