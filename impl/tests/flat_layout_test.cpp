@@ -89,8 +89,8 @@ TEST(FlatLayout, FillersAndPadding) {
       FullyShardedDataParallel unit(
           model, {.process_group = make_dummy_group(2, 3), .use_orig_params = use_orig_params});
       const auto& flat = *unit.state()->flat();
-      EXPECT_EQ(flat.layout().unsharded_numel, use_orig_params ? 81 : 72);
-      const auto& shard = flat.local_shard();
+      EXPECT_EQ(flat.shard().layout().unsharded_numel, use_orig_params ? 81 : 72);
+      const auto& shard = flat.shard().tensor();
       if (use_orig_params) {
         EXPECT_EQ(shard[26].item<float>(), 42) << "the tail";
         EXPECT_EQ(shard[17].item<float>(), 42)

@@ -32,15 +32,16 @@ at::Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double nor
   for (const auto& state : FlatState::all_under(*module)) {
     if (!state->flat()) continue;
     auto* part = &whole;
-    if (state->flat()->sharded_strategy()) {
+    if (state->flat()->shard().sharded()) {
       auto& entry = by_group[state->ranks().shard->ranks()];
       entry.group = state->ranks().shard;
       part = &entry.shards;
     }
     if (state->options().use_orig_params) {
-      for (const auto& member : state->flat()->members()) take(*part, member.parameter.mutable_grad());
+      for (const auto& member : state->flat()->shard().members())
+        take(*part, member.parameter.mutable_grad());
     } else {
-      take(*part, state->flat()->flat_parameter().mutable_grad());
+      take(*part, state->flat()->shard().flat_parameter().mutable_grad());
     }
   }
   for (const auto& slot : original_slots(*module, Ties::once)) {

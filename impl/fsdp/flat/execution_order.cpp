@@ -49,7 +49,7 @@ void ExecutionOrderCheck::compare_over_ranks(int64_t index) {
     const auto names = [&](int64_t which) {
       std::vector<std::string> result;
       const auto& state = *units_[static_cast<size_t>(which)];
-      for (const auto& member : state.flat()->members())
+      for (const auto& member : state.flat()->shard().members())
         result.push_back(state.unit().name.empty() ? member.name : state.unit().name + "." + member.name);
       return python_list(result);
     };

@@ -152,7 +152,7 @@ HookCounters FullyShardedDataParallel::counters() const {
   return state_->counters;
 }
 at::Tensor FullyShardedDataParallel::flat_parameter() const {
-  return state_->flat() ? state_->flat()->flat_parameter() : at::Tensor();
+  return state_->flat() ? state_->flat()->shard().flat_parameter() : at::Tensor();
 }
 
 std::vector<std::pair<std::string, FullyShardedDataParallel>> named_units(const torch::nn::Module& root) {

@@ -1,13 +1,14 @@
-// The gradient of a flat parameter: whole while backward makes it, a shard once it is reduced.
+#include "flat/gradient.hpp"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cstring>
 #include <utility>
 
 #include "base/storage.hpp"
-#include "flat/parameter.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -34,28 +35,33 @@ void clear(const at::Tensor& window) {
 
 }  // namespace
 
-bool FlatParameter::accumulate_whole_gradient(const torch::autograd::variable_list& gradients,
-                                              at::ScalarType dtype, double divisor) {
+FlatGradient::FlatGradient(const FlatShard& shard) : shard_(shard), is_none_(shard.members().size(), false) {}
+
+bool FlatGradient::accumulate(const torch::autograd::variable_list& gradients, at::ScalarType dtype,
+                              double divisor) {
   const at::NoGradGuard no_grad;
+  const auto& settings = shard_.settings();
+  const auto& layout = shard_.layout();
+  const auto& members = shard_.members();
   const auto window_of = [&](const Stretch& stretch) {
-    return alias(whole_gradient_, stretch.offset, {stretch.numel});
+    return alias(whole_, stretch.offset, {stretch.numel});
   };
-  const bool first = !whole_gradient_.defined();
+  const bool first = !whole_.defined();
   const bool divides = first && divisor != 1;
   const auto scalar = divides ? at::scalar_tensor(divisor) : at::Tensor();
   if (first) {
-    whole_gradient_ = empty_unsharded(layout_.padded_numel,
-                                      local_shard_.options().dtype(dtype).device(settings_.compute_device));
-    for (const auto& gap : layout_.gaps) clear(window_of(gap));
+    whole_ = empty_unsharded(layout.padded_numel,
+                             shard_.tensor().options().dtype(dtype).device(settings.compute_device));
+    for (const auto& gap : layout.gaps) clear(window_of(gap));
   }
-  for (size_t i = 0; i < members_.size(); ++i) {
+  for (size_t i = 0; i < members.size(); ++i) {
     const auto& gradient = gradients[i];
-    const auto& stretch = layout_.members[i];
-    if (!gradient.defined() || (settings_.use_orig_params && !trainable(members_[i].parameter))) {
+    const auto& stretch = layout.members[i];
+    if (!gradient.defined() || (settings.use_orig_params && !trainable(members[i].parameter))) {
       if (first) clear(window_of(stretch));
       continue;
     }
-    auto window = alias(whole_gradient_, stretch.offset, members_[i].shape);
+    auto window = alias(whole_, stretch.offset, members[i].shape);
     if (divides && gradient.scalar_type() == dtype) {
       at::div_out(window, gradient, scalar);  // one pass over the memory in place of two
     } else if (first) {
@@ -65,67 +71,94 @@ bool FlatParameter::accumulate_whole_gradient(const torch::autograd::variable_li
       window.add_(gradient.to(window.device()));
     }
   }
-  for (auto& member : members_)
-    member.gradient_is_none = member.gradient_is_none && !trainable(member.parameter);
+  members_received();
   return divides;
 }
 
-at::Tensor FlatParameter::take_whole_gradient(at::ScalarType dtype) {
-  const at::NoGradGuard no_grad;
-  auto gradient = std::exchange(whole_gradient_, {});
-  return gradient.to(settings_.compute_device, dtype);
+void FlatGradient::members_received() {
+  for (size_t i = 0; i < is_none_.size(); ++i)
+    is_none_[i] = is_none_[i] && !trainable(shard_.members()[i].parameter);
 }
 
-void FlatParameter::accept_reduced_gradient(at::Tensor gradient) {
+at::Tensor FlatGradient::take_whole(at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
-  gradient = gradient.to(local_shard_.device(), original_dtype());
-  if (!sharded_strategy()) {
-    whole_gradient_ = std::move(gradient);
-  } else if (sharded_gradient_.defined()) {
-    sharded_gradient_.add_(gradient);
+  auto gradient = std::exchange(whole_, {});
+  return gradient.to(shard_.settings().compute_device, dtype);
+}
+
+void FlatGradient::accept_reduced(at::Tensor gradient) {
+  const at::NoGradGuard no_grad;
+  gradient = gradient.to(shard_.tensor().device(), shard_.original_dtype());
+  if (!shard_.sharded()) {
+    whole_ = std::move(gradient);
+  } else if (sharded_.defined()) {
+    sharded_.add_(gradient);
   } else {
-    sharded_gradient_ = std::move(gradient);
+    sharded_ = std::move(gradient);
   }
-  // Whoever requires a gradient has received one.
-  for (auto& member : members_)
-    member.gradient_is_none = member.gradient_is_none && !trainable(member.parameter);
+  members_received();
 }
 
-at::Tensor FlatParameter::gradient_window(size_t index) const {
-  const auto& member = members_[index];
-  if (whole_gradient_.defined()) return alias(whole_gradient_, layout_.members[index].offset, member.shape);
-  if (!sharded_gradient_.defined() || !member.part.in_shard()) return {};
-  return alias(sharded_gradient_, member.part.offset, {member.part.length});
-}
-
-void FlatParameter::expose_gradients() {
-  if (!settings_.use_orig_params) {
-    const auto& gradient = whole_gradient_.defined() ? whole_gradient_ : sharded_gradient_;
-    flat_parameter_.mutable_grad() =
-        whole_gradient_.defined() ? alias(gradient, 0, {layout_.unsharded_numel}) : gradient;
-    return;
-  }
-  for (size_t i = 0; i < members_.size(); ++i) {
-    const auto& member = members_[i];
-    const bool shown = trainable(member.parameter) && !member.gradient_is_none;
-    member.parameter.mutable_grad() = shown ? gradient_window(i) : at::Tensor();
-  }
-}
-
-void FlatParameter::lower_gradient_precision() {
-  auto& gradient = sharded_strategy() ? sharded_gradient_ : whole_gradient_;
+void FlatGradient::lower_precision() {
+  auto& gradient = reduced();
   // Without shards PyTorch casts nothing after the all-reduce.
-  const auto dtype = sharded_strategy() ? compute_dtype_ : reduce_dtype_;
+  const auto dtype = shard_.sharded() ? shard_.compute_dtype() : shard_.reduce_dtype();
   if (!gradient.defined() || gradient.scalar_type() == dtype) return;
   const at::NoGradGuard no_grad;
   gradient = gradient.to(dtype);
-  expose_gradients();
+  expose();
 }
 
-void FlatParameter::restore_gradient_precision() {
-  if (!sharded_gradient_.defined() || sharded_gradient_.scalar_type() == original_dtype()) return;
+void FlatGradient::restore_precision() {
+  if (!sharded_.defined() || sharded_.scalar_type() == shard_.original_dtype()) return;
   const at::NoGradGuard no_grad;
-  sharded_gradient_ = sharded_gradient_.to(original_dtype());
+  sharded_ = sharded_.to(shard_.original_dtype());
+}
+
+void FlatGradient::expose() {
+  if (!shard_.settings().use_orig_params) {
+    shard_.flat_parameter().mutable_grad() =
+        whole_.defined() ? alias(whole_, 0, {shard_.layout().unsharded_numel}) : sharded_;
+    return;
+  }
+  for (size_t i = 0; i < is_none_.size(); ++i) {
+    const auto& parameter = shard_.members()[i].parameter;
+    const bool shown = trainable(parameter) && !is_none_[i];
+    parameter.mutable_grad() = shown ? window(i) : at::Tensor();
+  }
+}
+
+at::Tensor FlatGradient::window(size_t member) const {
+  const auto& its = shard_.members()[member];
+  if (whole_.defined()) return alias(whole_, shard_.layout().members[member].offset, its.shape);
+  if (!sharded_.defined() || !its.part.in_shard()) return {};
+  return alias(sharded_, its.part.offset, {its.part.length});
+}
+
+void FlatGradient::drop() {
+  sharded_.reset();
+  whole_.reset();
+}
+
+void FlatGradient::replace(const at::Tensor& flat) {
+  reduced() = flat;
+}
+
+void FlatGradient::begin_with_zeros() {
+  replace(at::zeros_like(shard_.tensor()));
+  for (size_t i = 0; i < is_none_.size(); ++i)
+    is_none_[i] = !shard_.members()[i].parameter.mutable_grad().defined();
+}
+
+void FlatGradient::put(size_t member, const at::Tensor& values) {
+  auto target = window(member);
+  target.copy_(values.reshape(target.sizes()));
+  is_none_[member] = false;
+}
+
+void FlatGradient::take_away(size_t member) {
+  window(member).zero_();
+  is_none_[member] = true;
 }
 
 }  // namespace fsdp::flat

@@ -218,7 +218,7 @@ std::shared_ptr<FlatState> make_units(const std::shared_ptr<torch::nn::Module>& 
     unit.module = at;
     unit.ranks = ranks_for(unit_options);
     unit.members = MemberSearch(ignored, plans).run(at);
-    if (!unit.members.empty()) FlatParameter::validate(unit.members, unit_options.use_orig_params);
+    if (!unit.members.empty()) FlatShard::validate(unit.members, unit_options.use_orig_params);
     settle_strategy(unit_options, unit.ranks.shard->size());
     unit.options = std::move(unit_options);
     unit.state = std::make_shared<FlatState>(at, unit.options, unit.ranks, composable);

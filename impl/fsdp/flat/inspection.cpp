@@ -11,51 +11,53 @@
 namespace fsdp::flat {
 namespace {
 
-FlatPiece piece_of(const FlatParameter::Member& member, bool whole) {
+FlatPiece piece_of(const FlatShard::Member& member, bool whole) {
   if (whole) return {member.shape, 0, c10::multiply_integers(member.shape), true};
   return {member.shape, member.part.start, member.part.length, false};
 }
 
 /// A parameter's elements in a tensor shaped like the flat parameter's shard or the whole.
-at::Tensor cut(const FlatParameter& flat, size_t index, const at::Tensor& tensor, bool whole) {
-  const auto& member = flat.members()[index];
-  if (whole) return alias(tensor, flat.layout().members[index].offset, member.shape);
+at::Tensor cut(const FlatShard& shard, size_t index, const at::Tensor& tensor, bool whole) {
+  const auto& member = shard.members()[index];
+  if (whole) return alias(tensor, shard.layout().members[index].offset, member.shape);
   if (!member.part.in_shard()) return at::empty({0}, tensor.options().requires_grad(false));
   return alias(tensor, member.part.offset, {member.part.length});
 }
 
 OriginalParameter managed(const OriginalSlot& place) {
   const auto& flat = *place.state->flat();
+  const auto& shard = flat.shard();
   const auto& member = place.info();
   OriginalParameter result;
   result.name = place.name;
   result.unit = place.state->unit().name;
   result.managed = true;
-  result.use_orig_params = flat.settings().use_orig_params;
+  result.use_orig_params = shard.settings().use_orig_params;
   const auto* in_slot = place.place->find();
   result.slot = in_slot ? *in_slot : member.parameter;
   result.group = place.state->ranks().shard;
-  const bool never_sharded = !flat.sharded_strategy();
+  const bool never_sharded = !shard.sharded();
   const bool shown_whole = never_sharded || flat.shown() != Shown::sharded;
   result.value_piece = piece_of(member, shown_whole);
   result.shard_piece = piece_of(member, never_sharded);
-  const bool gradient_whole = never_sharded || flat.whole_gradient().defined();
+  const bool gradient_whole = never_sharded || flat.gradient().whole().defined();
   result.gradient_piece = piece_of(member, gradient_whole);
   if (result.use_orig_params) {
     result.requires_grad = trainable(member.parameter);
     result.value = result.slot;
     result.updated = member.parameter;
-    if (flat.shown() != Shown::tensors) result.gradient = result.slot.mutable_grad();
+    const bool in_graph = flat.shown() == Shown::tensors || flat.shown() == Shown::kept;
+    if (!in_graph) result.gradient = result.slot.mutable_grad();
     return result;
   }
-  const auto& parameter = flat.flat_parameter();
+  const auto& parameter = shard.flat_parameter();
   result.requires_grad = parameter.requires_grad();
   result.value = shown_whole && !never_sharded ? member.parameter.detach()
-                                               : cut(flat, place.member, parameter.detach(), never_sharded);
+                                               : cut(shard, place.member, parameter.detach(), never_sharded);
   result.updated = parameter;
   result.state_offset = member.part.offset;
   if (const auto& gradient = parameter.mutable_grad(); gradient.defined())
-    result.gradient = cut(flat, place.member, gradient, gradient_whole);
+    result.gradient = cut(shard, place.member, gradient, gradient_whole);
   return result;
 }
 
@@ -83,15 +85,15 @@ FlatParameterInfo flat_parameter_info(const torch::nn::Module& unit) {
   const auto state = FlatState::of(unit);
   if (!state) throw InvalidState("No FSDP state found on " + c10::str(unit));
   if (!state->flat()) return {};
-  const auto& flat = *state->flat();
+  const auto& shard = state->flat()->shard();
   FlatParameterInfo info;
-  for (size_t i = 0; i < flat.members().size(); ++i) {
-    const auto& member = flat.members()[i];
-    const auto& stretch = flat.layout().members[i];
+  for (size_t i = 0; i < shard.members().size(); ++i) {
+    const auto& member = shard.members()[i];
+    const auto& stretch = shard.layout().members[i];
     info.members.push_back({member.name, member.shape, stretch.offset, stretch.numel});
   }
-  info.unsharded_numel = flat.layout().unsharded_numel;
-  info.shard_numel = flat.layout().shard_numel;
+  info.unsharded_numel = shard.layout().unsharded_numel;
+  info.shard_numel = shard.layout().shard_numel;
   return info;
 }
 

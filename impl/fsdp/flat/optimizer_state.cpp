@@ -18,17 +18,17 @@ namespace {
 
 const at::Tensor& updated_tensor(const OriginalSlot& slot) {
   if (!slot.state) return slot.unmanaged;
-  const auto& flat = *slot.state->flat();
-  return flat.settings().use_orig_params ? slot.info().parameter : flat.flat_parameter();
+  const auto& shard = slot.state->flat()->shard();
+  return shard.settings().use_orig_params ? slot.info().parameter : shard.flat_parameter();
 }
 
 /// The whole values of all parameters that one unit holds.
 void gather_unit(FlatState& state, const std::vector<OriginalSlot>& slots,
                  const OptimizerValuesByTensor& given, FullOptimizerState& result) {
-  auto& flat = *state.flat();
+  const auto& flat_shard = state.flat()->shard();
   OptimizerValueKinds kinds;
   const auto values_of = [&](size_t i) -> const OptimizerValues* {
-    if (flat.settings().use_orig_params && !slots[i].info().part.in_shard()) return nullptr;
+    if (flat_shard.settings().use_orig_params && !slots[i].info().part.in_shard()) return nullptr;
     const auto entry = given.find(updated_tensor(slots[i]).unsafeGetTensorImpl());
     return entry == given.end() ? nullptr : entry->second;
   };
@@ -43,20 +43,20 @@ void gather_unit(FlatState& state, const std::vector<OriginalSlot>& slots,
   std::map<std::pair<std::string, at::ScalarType>, std::vector<size_t>> shaped;  // one gather each
   for (const auto& [key, kind] : kinds) {
     if (kind.scalar) {
-      result[key.first].second[key.second] = scalar_tensor(kind, flat.local_shard().device());
+      result[key.first].second[key.second] = scalar_tensor(kind, flat_shard.tensor().device());
     } else {
       shaped[{key.second, kind.dtype}].push_back(key.first);
     }
   }
   for (const auto& [what, indices] : shaped) {
     const auto shard =
-        at::zeros({flat.layout().shard_numel}, flat.local_shard().options().dtype(what.second));
+        at::zeros({flat_shard.layout().shard_numel}, flat_shard.tensor().options().dtype(what.second));
     for (const auto i : indices) {
       const auto& part = slots[i].info().part;
       const auto* values = values_of(i);
       if (!part.in_shard() || !values || !values->contains(what.first)) continue;
       const auto value = values->at(what.first).detach().reshape(-1);
-      const bool flattened = !flat.settings().use_orig_params;
+      const bool flattened = !flat_shard.settings().use_orig_params;
       alias(shard, part.offset, {part.length})
           .copy_(flattened ? value.narrow(0, part.offset, part.length) : value);
     }
@@ -122,15 +122,15 @@ OptimizerState shard_full_optimizer_state(const torch::nn::Module& root, const F
         target[name] = value.clone();
         continue;
       }
-      const auto& flat = *slot.state->flat();
+      const auto& shard = slot.state->flat()->shard();
       const auto& part = slot.info().part;
       const auto piece = value.reshape(-1).narrow(0, part.start, part.length);
-      if (flat.settings().use_orig_params) {
-        target[name] = flat.sharded_strategy() ? piece.clone() : value.clone();
+      if (shard.settings().use_orig_params) {
+        target[name] = shard.sharded() ? piece.clone() : value.clone();
         continue;
       }
       auto& whole = target[name];
-      if (!whole.defined()) whole = at::zeros({flat.local_shard().numel()}, value.options());
+      if (!whole.defined()) whole = at::zeros({shard.tensor().numel()}, value.options());
       alias(whole, part.offset, {part.length}).copy_(piece);
     }
   }

@@ -15,7 +15,7 @@ PlacesByModule places_by_module(const torch::nn::Module& root) {
   PlacesByModule places;
   for (const auto& state : FlatState::all_under(root)) {
     if (!state->flat()) continue;
-    const auto& members = state->flat()->members();
+    const auto& members = state->flat()->shard().members();
     for (size_t i = 0; i < members.size(); ++i) {
       for (const auto& slot : members[i].slots) places[slot.key].push_back({slot.name, state, i, &slot, {}});
     }

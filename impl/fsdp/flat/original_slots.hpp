@@ -17,7 +17,7 @@ struct OriginalSlot {
   const ParameterSlot* place = nullptr;   ///< of the member
   at::Tensor unmanaged = {};              ///< where no unit holds it
 
-  const FlatParameter::Member& info() const { return state->flat()->members()[member]; }
+  const FlatShard::Member& info() const { return state->flat()->shard().members()[member]; }
 };
 
 /// Registration order, own before children. Tied parameters once, at their first place, or at every place.

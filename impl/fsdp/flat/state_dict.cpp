@@ -13,6 +13,7 @@
 #include "flat/original_slots.hpp"
 #include "flat/whole_parameters.hpp"
 #include "fsdp/errors.hpp"
+#include "fsdp/wrap/module_tree.hpp"
 
 namespace fsdp::flat {
 namespace {
@@ -68,7 +69,7 @@ std::map<std::string, const Value*> validated(const torch::nn::Module& root,
   };
   for (const auto& slot : slots) {
     if (slot.state) {
-      check(slot.name, slot.info().shape, slot.state->flat()->original_dtype(), &slot);
+      check(slot.name, slot.info().shape, slot.state->flat()->shard().original_dtype(), &slot);
     } else {
       check(slot.name, slot.unmanaged.sizes(), slot.unmanaged.scalar_type(), nullptr);
     }
@@ -141,8 +142,7 @@ ShardedStateDict sharded_state_dict(const torch::nn::Module& root) {
     result.emplace_back(slot.name, slot.state ? ShardedTensor{} : unsharded(slot.unmanaged.detach().clone()));
   for (const auto& state : FlatState::all_under(root)) {
     if (!state->flat()) continue;
-    const auto& flat = *state->flat();
-    if (!flat.sharded_strategy())
+    if (!state->flat()->shard().sharded())
       TORCH_WARN("When using ``NO_SHARD`` for ``ShardingStrategy``, full_state_dict will be returned.");
     const WholeParameters whole(*state);
     for (size_t i = 0; i < slots.size(); ++i) {
@@ -164,11 +164,10 @@ ShardedStateDict sharded_layouts(const torch::nn::Module& root) {
       result.emplace_back(slot.name, unsharded(meta(slot.unmanaged.sizes(), slot.unmanaged.scalar_type())));
       continue;
     }
-    const auto& flat = *slot.state->flat();
+    const auto& shard = slot.state->flat()->shard();
     const auto layout = rows_of(*slot.state, slot.info().shape);
-    result.emplace_back(slot.name,
-                        ShardedTensor{meta(layout.local_shape(), flat.original_dtype()), layout,
-                                      flat.sharded_strategy() ? slot.state->ranks().shard : nullptr});
+    result.emplace_back(slot.name, ShardedTensor{meta(layout.local_shape(), shard.original_dtype()), layout,
+                                                 shard.sharded() ? slot.state->ranks().shard : nullptr});
   }
   for (const auto& buffer : buffers_of(root))
     result.emplace_back(buffer.name, unsharded(meta(buffer.tensor.sizes(), buffer.dtype)));
@@ -194,7 +193,7 @@ void load_sharded_state_dict(torch::nn::Module& root, const ShardedStateDict& st
   for (const auto& slot : slots) {
     if (!slot.state) continue;
     const auto& value = *given.at(slot.name);
-    const bool sharded = slot.state->flat()->sharded_strategy();
+    const bool sharded = slot.state->flat()->shard().sharded();
     load_whole(*slot.state, slot.member,
                ShardedTensor{value.local, value.layout, sharded ? slot.state->ranks().shard : nullptr}
                    .full_tensor());
@@ -209,13 +208,13 @@ LocalStateDict local_state_dict(const torch::nn::Module& root) {
     const auto state = FlatState::of(*module);
     if (!state || !state->flat()) continue;
     require_idle(*state);
-    auto& flat = *state->flat();
-    flat.writeback();
-    const auto numel = flat.layout().shard_numel - flat.layout().padding(flat.shard_index());
+    state->flat()->writeback().take_over();
+    const auto& shard = state->flat()->shard();
+    const auto numel = shard.layout().shard_numel - shard.layout().padding(shard.index());
     result.flat_parameters.emplace_back(
         qualified(name, kFlatParameterName),
-        LocalFlatParameter{alias(flat.local_shard(), 0, {numel}).clone(), flat.layout().unsharded_numel,
-                           flat.shard_index(), flat.sharded_strategy() ? state->unit().ranks : 1});
+        LocalFlatParameter{alias(shard.tensor(), 0, {numel}).clone(), shard.layout().unsharded_numel,
+                           shard.index(), shard.sharded() ? state->unit().ranks : 1});
   }
   for (const auto& slot : original_slots(root, Ties::every_place)) {
     if (!slot.state) result.others.emplace_back(slot.name, slot.unmanaged.detach().clone());
@@ -246,18 +245,18 @@ void load_local_state_dict(torch::nn::Module& root, const LocalStateDict& state)
   for (const auto& [name, unit] : units) {
     const auto value = given.find(name);
     if (value == given.end()) continue;
-    const auto& flat = *unit->flat();
-    const auto ranks = flat.sharded_strategy() ? unit->unit().ranks : 1;
+    const auto& shard = unit->flat()->shard();
+    const auto ranks = shard.sharded() ? unit->unit().ranks : 1;
     const auto& [local, unsharded_numel, rank, saved_ranks] = *value->second;
-    validation.same_dtype(name, local.scalar_type(), flat.original_dtype());
-    validation.same_shape(name, {unsharded_numel}, {flat.layout().unsharded_numel});
-    if (rank != flat.shard_index() || saved_ranks != ranks) {
+    validation.same_dtype(name, local.scalar_type(), shard.original_dtype());
+    validation.same_shape(name, {unsharded_numel}, {shard.layout().unsharded_numel});
+    if (rank != shard.index() || saved_ranks != ranks) {
       validation.fault("layout mismatch for " + name + ": the state is shard " + std::to_string(rank) +
                        " of " + std::to_string(saved_ranks) + ", this rank holds shard " +
-                       std::to_string(flat.shard_index()) + " of " + std::to_string(ranks) + ".");
+                       std::to_string(shard.index()) + " of " + std::to_string(ranks) + ".");
       continue;
     }
-    const auto numel = flat.layout().shard_numel - flat.layout().padding(flat.shard_index());
+    const auto numel = shard.layout().shard_numel - shard.layout().padding(shard.index());
     validation.same_shape(name + " (shard)", local.sizes(), {numel});
   }
   for (const auto& slot : slots) {
@@ -276,7 +275,7 @@ void load_local_state_dict(torch::nn::Module& root, const LocalStateDict& state)
   for (const auto& [name, unit] : units) {
     prepare_for_loading(*unit);
     const auto& local = given.at(name)->local;
-    alias(unit->flat()->local_shard(), 0, {local.numel()}).copy_(local);
+    alias(unit->flat()->shard().tensor(), 0, {local.numel()}).copy_(local);
   }
   load_outside_units(slots, buffers, [&](const std::string& name) { return *others.at(name); });
 }

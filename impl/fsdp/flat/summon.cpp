@@ -27,7 +27,7 @@ void validate(const FlatState& state, const SummonOptions& options) {
                          ", use_orig_params=" + python_bool(state.options().use_orig_params) +
                          ", offload_to_cpu=" + python_bool(options.offload_to_cpu) + " is not supported yet");
   }
-  if (options.offload_to_cpu && state.flat() && !state.flat()->sharded_strategy())
+  if (options.offload_to_cpu && state.flat() && !state.flat()->shard().sharded())
     throw NotImplemented("offload_to_cpu=True and NO_SHARD is not supported yet");
   if (options.writeback && options.rank0_only)
     throw NotImplemented("writeback=True and rank0_only=True is not supported yet");
@@ -67,8 +67,8 @@ class Summoned {
     const at::NoGradGuard no_grad;
     state_->set_handle_state(HandleState::summon_full_params);
     try {
-      flat.collect_gradients(false);
-      frees_ = flat.needs_unshard(/*full_precision=*/true);
+      flat.writeback().take_over_gradients();
+      frees_ = !flat.is_gathered(/*full_precision=*/true);
       state_->unshard(state_->call_site(Phase::other));
     } catch (...) {
       state_->set_handle_state(HandleState::idle);
@@ -87,28 +87,28 @@ class Summoned {
 
   void put_back(FlatParameter& flat) {
     const at::NoGradGuard no_grad;
-    if (flat.needs_unshard(/*full_precision=*/true)) return put_back_without_memory(flat);
+    if (!flat.is_gathered(/*full_precision=*/true)) return put_back_without_memory(flat);
     if (options_.offload_to_cpu) return_windows(flat);
     if (!state_->options().use_orig_params) flat.register_flat();
     if (options_.writeback) flat.write_shard_back(flat.whole(/*full_precision=*/true));
-    if (options_.with_grads && flat.sharded_strategy() && has_gradient_) {
-      const auto& whole = flat.whole_gradient();
-      if (options_.writeback && flat.sharded_gradient().defined()) {
-        at::Tensor shard = flat.sharded_gradient();
-        shard.copy_(alias(whole, flat.shard_index() * flat.layout().shard_numel, {shard.numel()}));
+    if (options_.with_grads && flat.shard().sharded() && has_gradient_) {
+      const auto& whole = flat.gradient().whole();
+      if (options_.writeback && flat.gradient().sharded().defined()) {
+        at::Tensor shard = flat.gradient().sharded();
+        shard.copy_(alias(whole, flat.shard().index() * flat.shard().layout().shard_numel, {shard.numel()}));
       }
-      flat.set_whole_gradient({});
+      flat.gradient().set_whole({});
     }
     state_->show_sharded();
     if (frees_) flat.free_unsharded(/*full_precision=*/true);
-    if (options_.with_grads) flat.expose_gradients();
+    if (options_.with_grads) flat.gradient().expose();
     shown_ = false;
   }
 
   /// A forward inside the scope has freed what the scope gathered: nothing is left to write back.
   void put_back_without_memory(FlatParameter& flat) {
     if (!state_->options().use_orig_params) flat.register_flat();
-    if (options_.with_grads && flat.sharded_strategy() && has_gradient_) flat.set_whole_gradient({});
+    if (options_.with_grads && flat.shard().sharded() && has_gradient_) flat.gradient().set_whole({});
     state_->show_sharded();
     shown_ = false;
     throw InvalidState(
@@ -119,35 +119,36 @@ class Summoned {
 
   /// Ranks without a gradient contribute zeros, unless no rank has one.
   void gather_gradient(FlatParameter& flat) {
-    if (!flat.sharded_strategy() || flat.whole_gradient().defined()) return;
+    if (!flat.shard().sharded() || flat.gradient().whole().defined()) return;
     auto& group = *state_->ranks().shard;
     const auto site = state_->call_site(Phase::other);
     const auto options =
-        flat.local_shard().options().requires_grad(false).device(flat.settings().compute_device);
-    const auto present = at::full({1}, flat.sharded_gradient().defined() ? 1.0 : 0.0, options);
+        flat.shard().tensor().options().requires_grad(false).device(flat.shard().settings().compute_device);
+    const auto present = at::full({1}, flat.gradient().sharded().defined() ? 1.0 : 0.0, options);
     group.all_reduce(present, {ReduceOp::max}, site)->wait();
     if (present.item<double>() == 0) return;
-    const auto shard = flat.sharded_gradient().defined()
-                           ? flat.sharded_gradient().to(options.device())
-                           : at::full({flat.layout().shard_numel}, 0.0, options);
-    const auto whole = at::empty({flat.layout().padded_numel}, shard.options());
+    const auto shard = flat.gradient().sharded().defined()
+                           ? flat.gradient().sharded().to(options.device())
+                           : at::full({flat.shard().layout().shard_numel}, 0.0, options);
+    const auto whole = at::empty({flat.shard().layout().padded_numel}, shard.options());
     group.all_gather(whole, shard, site)->wait();
-    flat.set_whole_gradient(whole);
-    flat.expose_gradients();
+    flat.gradient().set_whole(whole);
+    flat.gradient().expose();
     has_gradient_ = true;
   }
 
   /// Parameters move; the gathered memory of the device stays, to take their changes back.
   void move_windows(FlatParameter& flat, at::Device device) {
     if (flat.whole(/*full_precision=*/true).device() == device) return;
-    for (const auto& member : flat.members()) member.parameter.set_data(member.parameter.detach().to(device));
+    for (const auto& member : flat.shard().members())
+      member.parameter.set_data(member.parameter.detach().to(device));
   }
   void return_windows(FlatParameter& flat) {
     const auto& whole = flat.whole(/*full_precision=*/true);
     if (whole.is_cpu()) return;
-    for (size_t i = 0; i < flat.members().size(); ++i) {
-      const auto& member = flat.members()[i];
-      alias(whole, flat.layout().members[i].offset, member.shape).copy_(member.parameter.detach());
+    for (size_t i = 0; i < flat.shard().members().size(); ++i) {
+      const auto& member = flat.shard().members()[i];
+      alias(whole, flat.shard().layout().members[i].offset, member.shape).copy_(member.parameter.detach());
     }
   }
 

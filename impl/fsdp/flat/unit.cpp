@@ -54,7 +54,7 @@ void divide(const at::Tensor& tensor, double divisor) {
 }
 
 void require_expected_device(const FlatParameter& flat, const FSDPOptions& options, at::Device compute) {
-  const auto device = flat.local_shard().device();
+  const auto device = flat.shard().tensor().device();
   if (options.cpu_offload && !device.is_cpu()) {
     throw RuntimeError("An FSDP-managed module with parameter CPU offloading enabled has parameters on " +
                        device.str() +
@@ -160,7 +160,7 @@ void FlatState::install_hooks() {
 
 void FlatState::activate(const std::vector<MemberPlan>& members) {
   if (!members.empty()) {
-    FlatParameter::Settings settings;
+    FlatShard::Settings settings;
     settings.strategy = unit_.strategy;
     settings.rank = unit_.rank;
     settings.ranks = unit_.ranks;
@@ -185,35 +185,35 @@ void FlatState::activate(const std::vector<MemberPlan>& members) {
 
 bool FlatState::full_precision() const {
   if (!flat_) return false;
-  if (!flat_->low_precision_compute() && flat_->reduce_dtype() == flat_->original_dtype()) return false;
+  const auto& shard = flat_->shard();
+  if (!shard.low_precision_compute() && shard.reduce_dtype() == shard.original_dtype()) return false;
   if (handle_state_ == HandleState::summon_full_params) return true;
   const auto module = module_.lock();
   return full_precision_in_eval_ && module && !module->is_training();
 }
 
 void FlatState::unshard(const CallSite& site) {
-  if (flat_->gathered_ahead() && gathered_in_full_precision_ == full_precision()) return;
-  if (handle_state_ == HandleState::summon_full_params && flat_->keeps_views()) show_sharded();
-  flat_->writeback();
-  gathered_in_full_precision_ = full_precision();
-  flat_->unshard(gathered_in_full_precision_, site);
+  if (flat_->gathered_ahead(full_precision())) return;
+  if (handle_state_ == HandleState::summon_full_params && flat_->shown() == Shown::kept) show_sharded();
+  flat_->writeback().take_over();
+  flat_->unshard(full_precision(), site);
 }
 
 void FlatState::wait_and_show() {
-  flat_->wait_for_unshard(gathered_in_full_precision_);
+  flat_->wait_for_unshard();
   // Parts of the graph in forward and backward, so that gradients reach the flat parameter; leaves while
   // summoned.
   const bool tensors = handle_state_ == HandleState::forward || handle_state_ == HandleState::backward_pre;
   // The views that forward left in place are the ones that autograd saved.
-  if (flat_->keeps_views() && handle_state_ == HandleState::backward_pre) return;
+  if (flat_->shown() == Shown::kept && handle_state_ == HandleState::backward_pre) return;
   // Without original parameters backward needs the memory only: nobody looks at the windows.
   if (in_pass() && (options_.use_orig_params || handle_state_ == HandleState::forward))
     ++(tensors ? counters.unsharded_views_as_tensors : counters.unsharded_views_as_params);
-  flat_->show_unsharded(gathered_in_full_precision_, tensors ? Shown::tensors : Shown::params);
+  flat_->show_unsharded(tensors ? Shown::tensors : Shown::params);
 }
 
 void FlatState::show_sharded() {
-  if (in_pass() && options_.use_orig_params && !flat_->sharded_strategy())
+  if (in_pass() && options_.use_orig_params && !flat_->shard().sharded())
     ++counters.unsharded_views_as_params;
   flat_->show_sharded();
 }
@@ -227,7 +227,7 @@ void FlatState::reshard(bool free) {
     show_sharded();
   }
   // A copy of what is never sharded, in low precision or on a device, is as short-lived as a gathered one.
-  if (free || !flat_->sharded_strategy()) flat_->free_unsharded(gathered_in_full_precision_);
+  if (free || !flat_->shard().sharded()) flat_->free_unsharded();
 }
 
 void FlatState::cast_inputs(TensorList& inputs, bool wanted) const {
@@ -259,7 +259,7 @@ TensorList FlatState::pre_forward(TensorList inputs) {
   handle_state_ = HandleState::forward;
   record_pre_forward();
   unshard(call_site(Phase::forward));
-  needs_pre_forward_unshard_ = false;
+  forward_expected_ = false;
   wait_and_show();
   if (at::GradMode::is_enabled() && flat_->catches_gradients()) ++counters.post_backward_registrations;
   prefetch(HandleState::forward);
@@ -285,10 +285,10 @@ void FlatState::root_pre_forward(TensorList& inputs) {
   for (const auto& weak : context_->all_states) {
     const auto state = weak.lock();
     if (!state || !state->flat_) continue;
-    if (options_.forward_prefetch) state->needs_pre_forward_unshard_ = true;
+    if (options_.forward_prefetch) state->forward_expected_ = true;
     // Gathered for a unit that then did not run; the parameters may have changed since.
     if (state->flat_->gathered_ahead()) state->flat_->shard_changed();
-    state->flat_->collect_gradients(false);
+    state->flat_->writeback().take_over_gradients();
   }
   for (auto& input : inputs) {
     if (input.device() != device_) input = input.to(device_);
@@ -307,8 +307,8 @@ void FlatState::record_pre_forward() {
 void FlatState::record_post_forward() {
   // PyTorch takes index 0 for none, so a unit that ended its forward first is entered anew when it runs
   // again.
-  if (!post_forward_index_ || *post_forward_index_ == 0)
-    post_forward_index_ = static_cast<int64_t>(context_->post_forward_order.size());
+  auto& index = round_.post_forward_index;
+  if (!index || *index == 0) index = static_cast<int64_t>(context_->post_forward_order.size());
   context_->post_forward_order.push_back(this);
 }
 
@@ -320,47 +320,45 @@ void FlatState::prefetch(HandleState pass) {
   if (pass == HandleState::forward) {
     if (!options_.forward_prefetch || !pre_forward_index_) return;
     pick(context_->pre_forward_order, *pre_forward_index_ + 1);
-    if (!target || !target->needs_pre_forward_unshard_ || target->flat_->gathered_ahead()) return;
+    if (!target || !target->forward_expected_ || target->flat_->gathered_ahead()) return;
   } else {
     const auto wanted =
         pass == HandleState::backward_pre ? BackwardPrefetch::backward_pre : BackwardPrefetch::backward_post;
-    if (options_.backward_prefetch != wanted || !post_forward_index_) return;
-    pick(context_->post_forward_order, *post_forward_index_ - 1);
-    if (!target || !target->needs_pre_backward_unshard_ || target->flat_->gathered_ahead()) return;
+    if (options_.backward_prefetch != wanted || !round_.post_forward_index) return;
+    pick(context_->post_forward_order, *round_.post_forward_index - 1);
+    if (!target || target->round_.backward != Backward::expected || target->flat_->gathered_ahead()) return;
   }
   const auto before =
       std::exchange(target->handle_state_, pass == HandleState::forward ? pass : HandleState::backward_pre);
   target->unshard(target->call_site(pass == HandleState::forward ? Phase::forward : Phase::backward));
   target->handle_state_ = before;
-  target->flat_->mark_gathered_ahead(target->gathered_in_full_precision_);
+  target->flat_->mark_gathered_ahead();
 }
 
 // Backward: from the first gradient of an output to the reduced gradient in the optimizer's hands.
 
 void FlatState::register_pre_backward_hooks(const TensorList& outputs) {
   if (!at::GradMode::is_enabled()) return;
-  needs_pre_backward_unshard_ = false;
-  ran_pre_backward_ = false;
+  round_.backward = Backward::not_expected;
   for (const auto& output : outputs) {
     if (!output.requires_grad()) continue;
     output.register_hook([weak = weak_from_this()](const at::Tensor&) {
       if (const auto state = weak.lock()) state->pre_backward();
     });
     ++counters.pre_backward_registrations;
-    needs_pre_backward_unshard_ = flat_ != nullptr;
+    if (flat_) round_.backward = Backward::expected;
   }
 }
 
 // Frozen parameters receive no gradient that would tell the end of the unit's backward.
 void FlatState::register_reshard_only_hook(TensorList& inputs) {
-  if (!at::GradMode::is_enabled() || reshard_only_registered_ || flat_->requires_grad()) return;
+  if (!at::GradMode::is_enabled() || round_.reshard_only_hooked || flat_->shard().requires_grad()) return;
   torch::autograd::edge_list next;
   for (const auto& input : inputs) {
     if (input.requires_grad()) next.push_back(torch::autograd::impl::gradient_edge(input));
   }
   if (next.empty()) return;
-  // Of several forwards the first is the last in backward.
-  reshard_only_registered_ = true;
+  round_.reshard_only_hooked = true;
   const auto done = [weak = weak_from_this()] {
     const auto state = weak.lock();
     if (!state) return;
@@ -379,20 +377,19 @@ void FlatState::register_reshard_only_hook(TensorList& inputs) {
 }
 
 void FlatState::pre_backward() {
-  if (flat_ && ran_pre_backward_) return;
+  if (round_.backward == Backward::begun) return;
   queue_final_callback();
   training_state_ = TrainingState::forward_backward;
   if (!flat_) return;
   const at::NoGradGuard no_grad;
   handle_state_ = HandleState::backward_pre;
-  if (needs_pre_backward_unshard_) {
+  if (round_.backward == Backward::expected) {
     unshard(call_site(Phase::backward));
     wait_and_show();
   }
-  needs_pre_backward_unshard_ = false;
+  round_.backward = Backward::begun;
   prefetch(HandleState::backward_pre);
-  flat_->restore_gradient_precision();
-  ran_pre_backward_ = true;
+  flat_->gradient().restore_precision();
 }
 
 void FlatState::queue_final_callback() {
@@ -401,7 +398,8 @@ void FlatState::queue_final_callback() {
   torch::autograd::Engine::get_default_engine().queue_callback(
       [context = context_] { finish_backward(*context); });
   for (const auto& weak : context_->all_states) {
-    if (const auto state = weak.lock(); state && state->flat_) state->flat_->collect_gradients(false);
+    if (const auto state = weak.lock(); state && state->flat_)
+      state->flat_->writeback().take_over_gradients();
   }
 }
 
@@ -410,18 +408,19 @@ void FlatState::post_backward(torch::autograd::variable_list gradients) {
   queue_final_callback();
   training_state_ = TrainingState::forward_backward;
   handle_state_ = HandleState::backward_post;
-  post_backward_called_ = true;
+  round_.gradients_came = true;
   post_backward_reshard();
-  const auto computed_in = full_precision() ? flat_->original_dtype() : flat_->compute_dtype();
+  const auto& shard = flat_->shard();
+  auto& gradient = flat_->gradient();
   if (!sync_gradients) {
-    flat_->accumulate_whole_gradient(gradients, computed_in, 1);
-    flat_->expose_gradients();
+    gradient.accumulate(gradients, full_precision() ? shard.original_dtype() : shard.compute_dtype(), 1);
+    gradient.expose();
     return;
   }
   if (context_->reducing) context_->reducing->wait_for_reduction();
-  const auto dtype = full_precision() ? flat_->original_dtype() : flat_->reduce_dtype();
+  const auto dtype = full_precision() ? shard.original_dtype() : shard.reduce_dtype();
   const auto before = division().before;
-  const bool divided = flat_->accumulate_whole_gradient(gradients, dtype, before);
+  const bool divided = gradient.accumulate(gradients, dtype, before);
   gradients.clear();
   reduce(dtype, divided ? 1 : before);
 }
@@ -433,11 +432,11 @@ void FlatState::post_backward_reshard() {
 
 void FlatState::reduce(at::ScalarType dtype, double divisor) {
   Reduction reduction;
-  reduction.input = flat_->take_whole_gradient(dtype);
+  reduction.input = flat_->gradient().take_whole(dtype);
   divide(reduction.input, divisor);
   const auto site = call_site(Phase::backward);
-  if (flat_->sharded_strategy()) {
-    reduction.output = at::empty({flat_->layout().shard_numel}, reduction.input.options());
+  if (flat_->shard().sharded()) {
+    reduction.output = at::empty({flat_->shard().layout().shard_numel}, reduction.input.options());
     reduction.work = ranks_.shard->reduce_scatter(reduction.output, reduction.input, {}, site);
   } else {
     reduction.output = reduction.input;
@@ -457,8 +456,8 @@ void FlatState::wait_for_reduction() {
   if (ranks_.replicate)
     ranks_.replicate->all_reduce(reduction.output, {}, call_site(Phase::backward))->wait();
   divide(reduction.output, division().after);
-  flat_->accept_reduced_gradient(std::move(reduction.output));
-  flat_->expose_gradients();
+  flat_->gradient().accept_reduced(std::move(reduction.output));
+  flat_->gradient().expose();
 }
 
 void FlatState::finish_backward(StateContext& context) {
@@ -483,17 +482,13 @@ void FlatState::finalize() {
       handle_state_ = HandleState::backward_post;
       reshard(frees_after_backward());
     }
-    if (sync_gradients && post_backward_called_ && mixed_precision_.keep_low_precision_grads &&
+    if (sync_gradients && round_.gradients_came && mixed_precision_.keep_low_precision_grads &&
         !full_precision())
-      flat_->lower_gradient_precision();
-    post_backward_called_ = false;
+      flat_->gradient().lower_precision();
   }
   training_state_ = TrainingState::idle;
   handle_state_ = HandleState::idle;
-  ran_pre_backward_ = false;
-  needs_pre_backward_unshard_ = false;
-  reshard_only_registered_ = false;
-  post_forward_index_.reset();
+  round_ = {};
 }
 
 // An exception ended the last backward, so its final callback never came.

@@ -137,6 +137,20 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
   void switch_buffers();
   bool in_pass() const { return training_state_ == TrainingState::forward_backward; }
 
+  /// A unit's backward, as the latest forward with grad mode left it.
+  enum class Backward {
+    not_expected,  ///< no forward, or none of its outputs requires a gradient
+    expected,      ///< hooks hang on outputs: parameters must be gathered first, and may be ahead of that
+    begun,         ///< the first gradient of an output came; those of other outputs change nothing
+  };
+  /// What is remembered from the first forward to the end of the backward that follows.
+  struct Round {
+    Backward backward = Backward::not_expected;
+    std::optional<int64_t> post_forward_index;
+    /// Not phases of `backward`: both outlast a further forward of the unit, as in recomputation.
+    bool gradients_came = false;
+    bool reshard_only_hooked = false;  ///< on the inputs of the first forward, which in backward is the last
+  };
   struct Reduction {
     at::Tensor input, output;
     WorkPtr work;
@@ -155,14 +169,15 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
   std::optional<bool> is_root_;
   TrainingState training_state_ = TrainingState::idle;
   HandleState handle_state_ = HandleState::idle;
-  std::optional<int64_t> pre_forward_index_, post_forward_index_;
-  bool needs_pre_forward_unshard_ = false, needs_pre_backward_unshard_ = false;
-  bool ran_pre_backward_ = false, gathered_in_full_precision_ = false;
-  bool post_backward_called_ = false, reshard_only_registered_ = false;
+  /// The root runs, and this unit has not yet: it may be gathered ahead. No phase of `Backward`, since a
+  /// forward may begin while earlier ones wait for their backward.
+  bool forward_expected_ = false;
+  std::optional<int64_t> pre_forward_index_;
+  Round round_;
   std::optional<Reduction> reducing_;
   std::vector<BufferDtype> cast_buffers_;  ///< of the root: every buffer whose dtype compute changes
   std::vector<at::ScalarType> low_buffer_dtypes_;
-  bool buffers_restored_ = false;
+  bool buffers_restored_ = false;  ///< to their own dtypes; goes with train and eval, not with rounds
 };
 
 }  // namespace fsdp::flat

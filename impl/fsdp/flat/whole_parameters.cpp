@@ -15,16 +15,18 @@ void require_idle(const FlatState& state) {
 }
 
 std::vector<at::Tensor> gather_windows(FlatState& state, const at::Tensor& shard) {
-  auto& flat = *state.flat();
+  const auto& flat_shard = state.flat()->shard();
+  const auto& layout = flat_shard.layout();
+  const auto& members = flat_shard.members();
   auto whole = shard;
-  if (flat.sharded_strategy()) {
-    const auto device = flat.settings().compute_device;
-    whole = at::empty({flat.layout().padded_numel}, shard.options().requires_grad(false).device(device));
+  if (flat_shard.sharded()) {
+    const auto device = flat_shard.settings().compute_device;
+    whole = at::empty({layout.padded_numel}, shard.options().requires_grad(false).device(device));
     state.ranks().shard->all_gather(whole, shard.to(device), state.call_site(Phase::state_dict))->wait();
   }
   std::vector<at::Tensor> windows;
-  for (size_t i = 0; i < flat.members().size(); ++i)
-    windows.push_back(alias(whole, flat.layout().members[i].offset, flat.members()[i].shape));
+  for (size_t i = 0; i < members.size(); ++i)
+    windows.push_back(alias(whole, layout.members[i].offset, members[i].shape));
   return windows;
 }
 
@@ -32,13 +34,13 @@ WholeParameters::WholeParameters(FlatState& state) {
   require_idle(state);
   auto& flat = *state.flat();
   // Between forward and backward some strategies still show whole parameters: the shard is what counts.
-  if (flat.keeps_views()) state.show_sharded();
-  flat.writeback();
-  windows_ = gather_windows(state, flat.local_shard());
+  if (flat.shown() == Shown::kept) state.show_sharded();
+  flat.writeback().take_over();
+  windows_ = gather_windows(state, flat.shard().tensor());
 }
 
 ShardLayout rows_of(const FlatState& state, at::IntArrayRef shape) {
-  const bool sharded = state.flat()->sharded_strategy();
+  const bool sharded = state.flat()->shard().sharded();
   const auto ranks = sharded ? state.unit().ranks : 1;
   const auto rows = chunk_rows(shape[0], ranks, sharded ? state.unit().rank : 0);
   return {shape.vec(), 0, rows.begin, rows.end - rows.begin, chunk_size(shape[0], ranks)};
@@ -47,23 +49,23 @@ ShardLayout rows_of(const FlatState& state, at::IntArrayRef shape) {
 ShardedTensor as_rows(const FlatState& state, const at::Tensor& whole) {
   const auto layout = rows_of(state, whole.sizes());
   return {whole.narrow(0, layout.start, layout.length).clone(), layout,
-          state.flat()->sharded_strategy() ? state.ranks().shard : nullptr};
+          state.flat()->shard().sharded() ? state.ranks().shard : nullptr};
 }
 
 void prepare_for_loading(FlatState& state) {
   if (!state.flat()) return;
   require_idle(state);
   auto& flat = *state.flat();
-  if (flat.keeps_views()) state.show_sharded();
-  flat.writeback();
+  if (flat.shown() == Shown::kept) state.show_sharded();
+  flat.writeback().take_over();
   flat.shard_changed();
 }
 
 void load_whole(FlatState& state, size_t member, const at::Tensor& whole) {
-  auto& flat = *state.flat();
-  const auto& part = flat.members()[member].part;
+  const auto& shard = state.flat()->shard();
+  const auto& part = shard.members()[member].part;
   if (!part.in_shard()) return;
-  alias(flat.local_shard(), part.offset, {part.length})
+  alias(shard.tensor(), part.offset, {part.length})
       .copy_(whole.reshape(-1).narrow(0, part.start, part.length));
 }
 

@@ -1,13 +1,13 @@
-// What user code did to parameters between passes gets back into the flat parameter.
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
+#include "flat/writeback.hpp"
 
-#include <utility>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <string>
 
 #include "base/python_text.hpp"
 #include "base/storage.hpp"
 #include "base/unit_registry.hpp"
-#include "flat/parameter.hpp"
 #include "fsdp/errors.hpp"
 
 namespace fsdp::flat {
@@ -30,35 +30,39 @@ void require_length(const char* what, const at::Tensor& tensor, int64_t expected
 
 }  // namespace
 
-void FlatParameter::writeback() {
+void Writeback::take_over() {
   const at::NoGradGuard no_grad;
-  if (!settings_.use_orig_params) {
-    adopt_flat_parameter_changes();
-    collect_gradients(false);
+  if (!shard_.settings().use_orig_params) {
+    take_over_flat_parameter();
+    take_over_gradients();
     return;
   }
-  const bool checks = !settings_.skip_writeback_check;
-  if (shown_ != Shown::sharded && !keeps_views_) return;
+  const bool checks = !shard_.settings().skip_writeback_check;
+  if (showing_.how != Shown::sharded && showing_.how != Shown::kept) return;
   if (checks) {
-    writeback_parameters();
+    take_over_parameters();
   } else {
     put_back_parameters();
   }
-  collect_gradients(checks);
+  take_over_gradients();
+  if (checks) take_over_each_gradient();
 }
 
-// Nobody looks for changes: what stands in the module is ours again, and so are its data once they are shown.
-void FlatParameter::put_back_parameters() {
-  for (auto& member : members_) {
+// What stands in the module is ours again, and so are its data once they are shown.
+void Writeback::put_back_parameters() {
+  for (const auto& member : shard_.members()) {
     for (const auto& place : member.slots) {
       if (auto* slot = place.find(); slot && slot->defined()) *slot = member.parameter;
     }
   }
 }
 
-void FlatParameter::writeback_parameters() {
-  const auto* expected = storage_of(keeps_views_ ? shown_unsharded_->padded : local_shard_);
-  for (auto& member : members_) {
+void Writeback::take_over_parameters() {
+  const bool kept = showing_.how == Shown::kept;
+  const auto* expected = storage_of(kept ? showing_.whole : shard_.tensor());
+  const auto& members = shard_.members();
+  for (size_t i = 0; i < members.size(); ++i) {
+    const auto& member = members[i];
     auto* slot = member.slots.front().find();
     if (!slot || !slot->defined()) continue;  // taken out of the module
     const bool changed = slot->unsafeGetTensorImpl() != member.parameter.unsafeGetTensorImpl();
@@ -68,23 +72,22 @@ void FlatParameter::writeback_parameters() {
       continue;
     }
     if (!changed && storage_of(*slot) == expected) continue;
-    if (keeps_views_) {
+    if (kept) {
       throw InvalidState(
           std::string("FSDP does not support changing the parameters between forward and backward for "
                       "HandleShardingStrategy.") +
-          python_name(settings_.strategy));
+          python_name(shard_.settings().strategy));
     }
     const at::Tensor source = *slot;
-    require_length("parameter", source, member.part.length, sharded_strategy());
-    alias(local_shard_, member.part.offset, {member.part.length}).copy_(source.detach().reshape(-1));
+    require_length("parameter", source, member.part.length, shard_.sharded());
+    alias(shard_.tensor(), member.part.offset, {member.part.length}).copy_(source.detach().reshape(-1));
     if (changed) {
-      member.parameter = source;  // its gradient is not kept
-      UnitRegistry::instance().add(Engine::flat, source, settings_.unit,
-                                   static_cast<size_t>(&member - members_.data()));
+      shard_.exchange(i, source);  // its gradient is not kept
+      UnitRegistry::instance().add(Engine::flat, source, shard_.settings().unit, i);
     }
     member.parameter.set_data(member.sharded_data);
   }
-  for (const auto& member : members_) {
+  for (const auto& member : members) {
     for (size_t i = 1; i < member.slots.size(); ++i) {
       const auto* slot = member.slots[i].find();
       if (slot && slot->unsafeGetTensorImpl() != member.parameter.unsafeGetTensorImpl())
@@ -93,65 +96,51 @@ void FlatParameter::writeback_parameters() {
   }
 }
 
-void FlatParameter::adopt_flat_parameter_changes() {
-  if (storage_of(flat_parameter_) == storage_of(local_shard_)) return;
-  require_length("parameter", flat_parameter_, local_shard_.numel(), true);
-  local_shard_.copy_(flat_parameter_.detach());
-  flat_parameter_.set_data(local_shard_);
+void Writeback::take_over_flat_parameter() {
+  const auto& parameter = shard_.flat_parameter();
+  if (storage_of(parameter) == storage_of(shard_.tensor())) return;
+  require_length("parameter", parameter, shard_.tensor().numel(), true);
+  at::Tensor shard = shard_.tensor();
+  shard.copy_(parameter.detach());
+  parameter.set_data(shard);
 }
 
-void FlatParameter::take_user_gradient(size_t index) {
-  auto& member = members_[index];
-  const auto window = gradient_window(index);
-  const auto& gradient = member.parameter.mutable_grad();
-  require_length("gradient", gradient, window.numel(), sharded_strategy() && !whole_gradient_.defined());
-  at::Tensor target = window;
-  target.copy_(gradient.detach().reshape(window.sizes()));
-  member.gradient_is_none = false;
-}
-
-void FlatParameter::collect_gradients(bool check_each) {
+void Writeback::take_over_gradients() {
   const at::NoGradGuard no_grad;
-  const auto drop = [this] {
-    sharded_gradient_.reset();
-    whole_gradient_.reset();
-  };
-  const auto exposed = [this]() -> at::Tensor& {
-    return whole_gradient_.defined() ? whole_gradient_ : sharded_gradient_;
-  };
-  if (!settings_.use_orig_params) {
-    const auto gradient = flat_parameter_.mutable_grad();
-    if (!gradient.defined()) {
-      drop();
-    } else if (storage_of(gradient) != storage_of(exposed())) {
-      require_length("gradient", gradient, local_shard_.numel(), true);
-      (sharded_strategy() ? sharded_gradient_ : whole_gradient_) = gradient.detach();
-    }
-    return;
+  if (!shard_.settings().use_orig_params) return take_over_flat_gradient();
+  if (std::ranges::none_of(shard_.members(), [](const FlatShard::Member& member) {
+        return member.parameter.mutable_grad().defined();
+      }))
+    gradient_.drop();
+}
+
+void Writeback::take_over_flat_gradient() {
+  const auto gradient = shard_.flat_parameter().mutable_grad();
+  if (!gradient.defined()) {
+    gradient_.drop();
+  } else if (storage_of(gradient) != storage_of(gradient_.exposed())) {
+    require_length("gradient", gradient, shard_.tensor().numel(), true);
+    gradient_.replace(gradient.detach());
   }
-  bool all_none = true;
-  for (const auto& member : members_) all_none = all_none && !member.parameter.mutable_grad().defined();
-  if (all_none) return drop();
-  if (!check_each) return;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    auto& member = members_[i];
-    const auto& gradient = member.parameter.mutable_grad();
-    if (!member.part.in_shard() || !gradient.defined()) continue;
+}
+
+void Writeback::take_over_each_gradient() {
+  const auto& members = shard_.members();
+  const auto exposed = [this]() -> const at::Tensor& { return gradient_.exposed(); };
+  for (size_t i = 0; i < members.size(); ++i) {
+    const auto& gradient = members[i].parameter.mutable_grad();
+    if (!members[i].part.in_shard() || !gradient.defined()) continue;
     if (exposed().defined() && storage_of(gradient) == storage_of(exposed())) continue;
-    if (!exposed().defined()) {
-      (sharded_strategy() ? sharded_gradient_ : whole_gradient_) = at::zeros_like(local_shard_);
-      // The others have none, and go on having none.
-      for (auto& other : members_) other.gradient_is_none = !other.parameter.mutable_grad().defined();
-    }
-    take_user_gradient(i);
+    if (!exposed().defined()) gradient_.begin_with_zeros();
+    require_length("gradient", gradient, gradient_.window(i).numel(),
+                   shard_.sharded() && !gradient_.whole().defined());
+    gradient_.put(i, gradient.detach());
   }
   if (!exposed().defined()) return;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    auto& member = members_[i];
-    if (!member.part.in_shard() || member.parameter.mutable_grad().defined() || member.gradient_is_none)
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (!members[i].part.in_shard() || members[i].parameter.mutable_grad().defined() || gradient_.is_none(i))
       continue;
-    gradient_window(i).zero_();
-    member.gradient_is_none = true;
+    gradient_.take_away(i);
   }
 }
 
