@@ -37,9 +37,10 @@ void add_run(CLI::App& app, Shared& shared) {
   command->add_option(
       "--golden", options->golden,
       "Compare with this golden store (default: golden/store; here: what golden/record --here made)");
-  command->add_option("--checkpoints", options->checkpoints,
-                      "Where cases save checkpoints, and look for those that they load: give it the folder of "
-                      "another testee's run, and this one loads what that one saved");
+  command->add_option(
+      "--checkpoints", options->checkpoints,
+      "Where cases save checkpoints, and look for those that they load: give it the folder of "
+      "another testee's run, and this one loads what that one saved");
   command->add_flag("--keep", options->keep, "Leave a bundle of every case, not only of failures");
   command->add_option("--failures", options->failures, "Where bundles go (default: out/failures)");
   command->footer(
@@ -52,7 +53,8 @@ void add_run(CLI::App& app, Shared& shared) {
       "  fsdp-cts run --testee pytorch --python \"$(ci/torch-environment 2.8.0)\" --quick\n"
       "  fsdp-cts run --fresh-data 7 --quick                    data that no recording can answer\n"
       "  fsdp-cts run --testee pytorch 'OWN/Checkpoint/*' --checkpoints out/c    keep what PyTorch saves, …\n"
-      "  fsdp-cts run 'OWN/Checkpoint/*format=safetensors,stage=2*' --checkpoints out/c    … and load it in C++\n"
+      "  fsdp-cts run 'OWN/Checkpoint/*format=safetensors,stage=2*' --checkpoints out/c    … and load it in "
+      "C++\n"
       "  fsdp-cts run --testee pytorch --record golden/store    record PyTorch anew");
   command->callback([options, &shared] { shared.exit_code = run_suite(*options, find_suite(shared.root)); });
 }

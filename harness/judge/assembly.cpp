@@ -290,6 +290,7 @@ class TesteeAssembly {
         report("replica_differs", of_rank,
                fmt::format("the replica on ranks {} has other bits than the one on ranks {}",
                            fmt::join(group, ", "), fmt::join(groups.groups.front(), ", ")));
+        if (!groups.replica_clause.empty()) findings_.back().divergence["clause"] = groups.replica_clause;
         return;
       }
       if (groups.replicas && !first_replica) first_replica = value.tensor;

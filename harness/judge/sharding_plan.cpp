@@ -117,9 +117,12 @@ ShardGroups ShardingPlan::shard_groups(const std::string& model, const std::stri
   if (unit && alone(*unit)) return consecutive(world_, 1, false);
   // FSDP1 takes the mesh for its hybrid strategies only.
   const std::string strategy = unit ? unit->value("sharding_strategy", std::string("FULL_SHARD")) : "";
-  if (plan_of_model->value("api", "") != "fully_shard" && strategy.find("HYBRID") == std::string::npos)
+  const bool per_parameter = plan_of_model->value("api", "") == "fully_shard";
+  if (!per_parameter && strategy.find("HYBRID") == std::string::npos)
     return consecutive(world_, world_, false);
-  return mesh_groups(*plan_of_model);
+  ShardGroups groups = mesh_groups(*plan_of_model);
+  if (groups.replicas) groups.replica_clause = per_parameter ? "FS-HSDP-2" : "FP-HYBRID-3";
+  return groups;
 }
 
 std::vector<ShardGroups> ShardingPlan::post_forward_groups(const std::string& model) const {

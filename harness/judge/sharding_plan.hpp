@@ -14,6 +14,7 @@ struct ShardGroups {
   std::vector<std::vector<int>> groups;
   bool replicas = false;  // the mesh replicates: all groups must hold equal bits. Otherwise each group has a
                           // value of its own
+  std::string replica_clause = {};  // what asks for that
   std::size_t size() const { return groups.empty() ? 0 : groups.front().size(); }
 };
 

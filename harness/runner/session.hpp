@@ -41,7 +41,8 @@ struct SessionOptions {
   Limits limits;
   int jobs = 0;  // groups of one testee at a time; 0: as many as the cores carry, at least one
   std::filesystem::path scratch_root;  // empty: see Scratch
-  std::filesystem::path checkpoints;   // what cases save stays there; empty: in the session's folder, gone with it
+  std::filesystem::path
+      checkpoints;  // what cases save stays there; empty: in the session's folder, gone with it
 };
 
 // One case on one testee. The case must outlive the run, the testee the session.

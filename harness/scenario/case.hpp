@@ -31,7 +31,7 @@ struct Case {
   bool quick = false;
   std::map<std::string, std::string> axes;  // as printed in the id, world excluded
 
-  std::string continues;                    // id of the case whose checkpoint this one loads; else empty
+  std::string continues;  // id of the case whose checkpoint this one loads; else empty
 
   std::filesystem::path file;  // scenario file, for messages
   std::string why;

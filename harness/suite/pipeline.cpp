@@ -29,7 +29,8 @@ Verdict no_checkpoint(const Case& a_case) {
   verdict.case_id = a_case.id;
   verdict.kind = VerdictKind::unresolved;
   verdict.code = "no_checkpoint";
-  verdict.summary = "not tried: it loads what " + a_case.continues + " saves, and that case did not come to its end";
+  verdict.summary =
+      "not tried: it loads what " + a_case.continues + " saves, and that case did not come to its end";
   return verdict;
 }
 

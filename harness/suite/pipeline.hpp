@@ -95,7 +95,7 @@ class Pipeline {
   bool keep_answers_ = false;
   Json hello_;
   std::set<std::string> saved_;  // cases that came to their end and saved a checkpoint
-  std::string start_failure_;  // of the first case that met it; empty: the testee starts
+  std::string start_failure_;    // of the first case that met it; empty: the testee starts
   std::vector<std::string> testee_troubles_;
   bool may_record_ = false;  // the testee is one that the store takes recordings of
   int recorded_ = 0;

@@ -266,7 +266,11 @@ class SuiteRun {
     }
     pipeline.close();
     troubles_ = pipeline.testee_troubles();
-    if (!options_.record.empty()) write_manifest(pipeline);
+    if (pipeline.recorded() > 0) {
+      write_manifest(pipeline);
+    } else if (record) {
+      std::cout << fmt::format("recorded nothing in {}\n", options_.record);
+    }
   }
 
   void write_manifest(const Pipeline& pipeline) {

@@ -36,7 +36,8 @@ WholeState read_whole_state(const std::filesystem::path& folder) {
     }
     const auto slash = key.rfind('/');
     if (!key.starts_with(of_optimizer) || slash < of_optimizer.size())
-      throw sdk::Error("RuntimeError", "a checkpoint holds " + key + ", which is neither model's nor optimizer's");
+      throw sdk::Error("RuntimeError",
+                       "a checkpoint holds " + key + ", which is neither model's nor optimizer's");
     optimizer[key.substr(of_optimizer.size(), slash - of_optimizer.size())][key.substr(slash + 1)] =
         sdk::from_host(tensor);
   }

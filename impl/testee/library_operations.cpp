@@ -29,7 +29,8 @@ void LibraryOperations::rendezvous(const sdk::Case&) {
 }
 
 fsdp::ShardedStateDict LibraryOperations::shards(sdk::Model& model) {
-  throw sdk::Error("NotImplementedError", model.instance + " is not sharded, and checkpoints are of sharded models");
+  throw sdk::Error("NotImplementedError",
+                   model.instance + " is not sharded, and checkpoints are of sharded models");
 }
 
 void LibraryOperations::save_checkpoint(const sdk::Checkpoint& checkpoint) {
@@ -38,11 +39,13 @@ void LibraryOperations::save_checkpoint(const sdk::Checkpoint& checkpoint) {
   };
   if (checkpoint.format == "native") {
     fsdp::ShardedOptimizerState optimizer;
-    if (checkpoint.optimizer) optimizer = std::any_cast<fsdp::ShardedOptimizerState>(optimizer_state("sharded"));
+    if (checkpoint.optimizer)
+      optimizer = std::any_cast<fsdp::ShardedOptimizerState>(optimizer_state("sharded"));
     return fsdp::save_checkpoint(checkpoint.folder, library_->world, shards(*checkpoint.model), optimizer);
   }
   WholeState state{full_of(state_dict(*checkpoint.model, "full")), {}};
-  if (checkpoint.optimizer) state.optimizer = std::any_cast<fsdp::FullOptimizerState>(optimizer_state("full"));
+  if (checkpoint.optimizer)
+    state.optimizer = std::any_cast<fsdp::FullOptimizerState>(optimizer_state("full"));
   if (context().rank == 0) write_whole_state(checkpoint.folder, state);
 }
 

@@ -306,6 +306,7 @@ TEST(Assembly, ReplicasOfAHybridMeshHaveEqualBits) {
   EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
   set_element(made.tensor(HandMade::after_step, 1, "parameters/bias"), 0, 0);
   EXPECT_EQ(spoiled(made, "replica_differs").divergence["rank"], 1);
+  EXPECT_EQ(spoiled(made, "replica_differs").divergence["clause"], "FS-HSDP-2");
 }
 
 TEST(RankEnds, WorstRankDecides) {

@@ -103,6 +103,8 @@ std::string explain_case(const Case& a_case) {
       paragraph("Stands for", a_case.seed_cases ? "1 upstream case" : "no upstream case: it is an addition");
   if (!a_case.cpu_form.empty())
     text += paragraph("CPU form", "the nearest that a CPU can do: " + a_case.cpu_form);
+  if (!a_case.continues.empty())
+    text += paragraph("Continues", a_case.continues + ", whose checkpoint it loads");
   if (a_case.skip_reason) text += paragraph("Skipped", "upstream returns early here: " + *a_case.skip_reason);
   for (const std::string& quirk : a_case.quirks) text += paragraph("Quirk", quirk);
 

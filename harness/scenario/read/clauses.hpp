@@ -9,7 +9,7 @@
 namespace fsdp_cts {
 
 struct Clause {
-  std::string level;  // MUST or SHOULD
+  std::string level;  // MUST, or another word of RFC 2119
   std::string rule;
   bool law = false;  // the judge holds every case to it; no line of a scenario needs to
   SourcePlace place;

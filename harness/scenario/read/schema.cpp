@@ -192,6 +192,12 @@ Json plan_schema() {
                                      {"description", "calls of the API, in order"}};
     alternatives.push_back(std::move(schema));
   }
+  // An axis may choose the API; then its keys can be checked only when the case is made.
+  const Json units = {{"type", "array"}, {"items", {{"type", "object"}}}};
+  alternatives.push_back(
+      {{"type", "object"},
+       {"properties", {{"api", {{"type", "string"}, {"pattern", expression_pattern}}}, {"units", units}}},
+       {"required", {"api", "units"}}});
   return any_of(std::move(alternatives));
 }
 

@@ -54,8 +54,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"OfSeedInAScenario", 7, "worlds: [2]\nof_seed: true",
                 AT(8) "the scenario itself is upstream's: 'of_seed' is an expression here, true for the "
                       "cases that are"},
-        Mistake{"ClauseThatCannotBeEvaluated", 34, "  - equal: {what: [loss]}\n    clause: \"${dim ? 'FS-MP-1' : 'FS-MP-2'}\"",
-                AT(35) "the condition must be true or false, found 4"},
+        Mistake{"ClauseThatCannotBeEvaluated", 34,
+                "  - equal: {what: [loss]}\n    clause: \"${dim ? 'FS-MP-1' : 'FS-MP-2'}\"",
+                AT(35) "'?' needs true or false, found 4"},
         Mistake{"ContinuesAxis", 7, "worlds: [2]\ncontinues: {flog: true}",
                 AT(8) "unknown axis in continues 'flog', did you mean 'flag'?"},
         Mistake{"ContinuesNothing", 7, "worlds: [2]\ncontinues: {when: flag, world: 4}",

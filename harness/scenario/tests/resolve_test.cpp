@@ -131,7 +131,8 @@ TEST(Continues, NamesTheCaseWhoseCheckpointIsLoaded) {
   std::vector<std::string> before;
   for (const Case& each : cases) before.push_back(each.continues);
   const std::string scenario = "F2MP/Class/test_method";
-  EXPECT_THAT(before, ElementsAre("", "", scenario + "[flag=true,world=4]", scenario + "[flag=true,world=2]"));
+  EXPECT_THAT(before,
+              ElementsAre("", "", scenario + "[flag=true,world=4]", scenario + "[flag=true,world=2]"));
 }
 
 TEST(CpuForm, SaysWhatIsDoneInstead) {

@@ -53,7 +53,8 @@ void Verbs::act(const Json& step) {
     return operations_.load_state_dict(model(step), in_.state_dicts_.at(step.at("from")).second);
   if (verb == "optimizer_state_dict") return optimizer_state_dict(step);
   if (verb == "load_optimizer_state_dict") return load_optimizer_state_dict(step);
-  if (verb == "save_checkpoint") return operations_.save_checkpoint(checkpoint(step, in_.context().a_case.saved));
+  if (verb == "save_checkpoint")
+    return operations_.save_checkpoint(checkpoint(step, in_.context().a_case.saved));
   if (verb == "load_checkpoint")
     return operations_.load_checkpoint(checkpoint(step, in_.context().a_case.continued));
   if (verb == "zero_parameters") return operations_.zero_parameters(model(step));

@@ -11,6 +11,19 @@ namespace {
 class PlainOperations : public Operations {
  public:
   Identity identity() const override { return {"plain", "1", {}, "none", "cpu", "unspecified", {}}; }
+  void save_checkpoint(const Checkpoint& checkpoint) override { note("save", checkpoint); }
+  void load_checkpoint(const Checkpoint& checkpoint) override { note("load", checkpoint); }
+
+  std::vector<std::string> checkpoints;  // what was asked for
+
+ private:
+  void note(const std::string& what, const Checkpoint& of) {
+    std::string text = what + " " + of.format + " " + of.folder.string() + " " + of.model->instance;
+    if (of.optimizer) text += " with optimizer";
+    if (of.like) text += " like " + of.like->instance;
+    if (of.optimizer_like) text += " like optimizer";
+    checkpoints.push_back(std::move(text));
+  }
 };
 
 // Runs a whole program on one rank; observations by step.
@@ -396,6 +409,23 @@ TEST(Interpreter, AnotherOptimizerGoesOnWhereTheSavedOneWas) {
   };
   EXPECT_EQ(weight(0), weight(1));
   EXPECT_EQ(run.entry("state_dict:kept")["items"][0]["name"], "weight/exp_avg");
+}
+
+TEST(Interpreter, CheckpointsLieInTheFoldersOfTheCase) {
+  CaseInMemory c;
+  one_weight(c);
+  c.set("checkpoints", {{"save", "mine"}, {"load", "before"}});
+  c.steps({{{"verb", "optimizer"}, {"as", "o"}, {"model", "model"}, {"kind", "SGD"}, {"lr", 0.5}},
+           {{"verb", "load_checkpoint"},
+            {"format", "native"},
+            {"model", "model"},
+            {"optimizer", "o"},
+            {"like", "model"},
+            {"optimizer_like", "o"}},
+           {{"verb", "save_checkpoint"}, {"format", "safetensors"}, {"model", "model"}}});
+  EXPECT_THAT(Played(c).operations.checkpoints,
+              testing::ElementsAre("load native before model with optimizer like model like optimizer",
+                                   "save safetensors mine model"));
 }
 
 TEST(Interpreter, ManyTensorsAtOnceEmptyOnesAmongThem) {

@@ -4,6 +4,7 @@ import unittest
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -175,6 +176,14 @@ class Programs(unittest.TestCase):
         self.assertEqual(list(tensors_of(one, "state_dict:s"))[:2], ["0.weight/exp_avg", "0.weight/exp_avg_sq"])
         for name, value in tensors_of(one, "parameters").items():
             self.assertTrue(torch.equal(value, tensors_of(two, "parameters")[name]), name)
+
+    def test_checkpoints_lie_in_the_folders_of_the_case(self) -> None:
+        asked = []
+        with mock.patch.multiple(Plain, create=True, save_checkpoint=lambda _, c: asked.append(c), load_checkpoint=lambda _, c: asked.append(c)):
+            load = step("load_checkpoint", format="native", optimizer="optimizer", like="model", optimizer_like="optimizer")
+            run(BUILD, SGD, load, step("save_checkpoint", format="safetensors"), checkpoints={"save": "mine", "load": "before"})
+        self.assertEqual([(c.format, c.folder, c.model.instance) for c in asked], [("native", "before", "model"), ("safetensors", "mine", "model")])
+        self.assertEqual([c.optimizer is not None for c in asked], [True, False])
 
     def test_state_dict_round_trip(self) -> None:
         save, load = step("state_dict", **{"as": "s"}, kind="full"), step("load_state_dict", **{"from": "s"})
