@@ -317,8 +317,10 @@ std::vector<std::vector<Pipeline::Entry*>> Pipeline::rounds_of(const std::vector
 
 bool Pipeline::has_checkpoint(const Case& a_case) const {
   const std::filesystem::path& kept = options_.session.checkpoints;
-  return a_case.continues.empty() || saved_.contains(a_case.continues) ||
-         (!kept.empty() && exists(checkpoint_folder(kept, a_case.continues)));
+  if (a_case.continues.empty() || saved_.contains(a_case.continues)) return true;
+  // A case that failed has left its folder empty.
+  const std::filesystem::path folder = checkpoint_folder(kept, a_case.continues);
+  return !kept.empty() && exists(folder) && !is_empty(folder);
 }
 
 void Pipeline::note_start(const CaseRun& run) {

@@ -124,7 +124,8 @@ std::vector<Case> selected_cases(const RunOptions& options, const Suite& suite) 
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const std::string before = cases[i].continues;
     if (before.empty() || known.contains(before)) continue;
-    if (!options.checkpoints.empty() && exists(checkpoint_folder(options.checkpoints, before))) continue;
+    const auto kept = checkpoint_folder(options.checkpoints, before);
+    if (!options.checkpoints.empty() && exists(kept) && !is_empty(kept)) continue;
     for (Case& each : cases_of(options, suite, {before})) {
       if (known.insert(each.id).second) cases.push_back(std::move(each));
     }
