@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fsdp_cts_sdk import Checkpoint, Model, StateDict
+from fsdp_cts_sdk import Checkpoint, StateDict
 from fsdp_cts_sdk.tensor_file import read_tensors, write_tensors
 from pytorch_testee.groups import Groups
 from pytorch_testee.optimizer_states import NamedOptimizerStates
@@ -26,7 +26,7 @@ class Checkpoints(NamedOptimizerStates):
 
             state = _distributed_state(checkpoint)
             with _as_errors():
-                dcp.save(state, checkpoint_id=str(checkpoint.folder), process_group=self._groups.for_objects())
+                dcp.save(state, checkpoint_id=checkpoint.folder, process_group=self._groups.for_objects())
             return
         tensors = {f"model/{item.name}": item.value for item in self.state_dict(checkpoint.model, "full").items}
         if checkpoint.optimizer is not None:
@@ -41,19 +41,20 @@ class Checkpoints(NamedOptimizerStates):
             write_tensors(Path(checkpoint.folder) / _FILE, tensors)
 
     def load_checkpoint(self, checkpoint: Checkpoint) -> None:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict, set_optimizer_state_dict
+
         if checkpoint.format == "native":
             import torch.distributed.checkpoint as dcp
-            from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
             state = _distributed_state(checkpoint)
             with _as_errors():
-                dcp.load(state, checkpoint_id=str(checkpoint.folder), process_group=self._groups.for_objects())
+                dcp.load(state, checkpoint_id=checkpoint.folder, process_group=self._groups.for_objects())
             set_model_state_dict(checkpoint.model.module, state["model"])
             if checkpoint.optimizer is not None:
                 set_optimizer_state_dict(checkpoint.model.module, checkpoint.optimizer, state["optimizer"])
             return
         tensors = read_tensors(Path(checkpoint.folder) / _FILE)
-        self._load_whole_model(checkpoint.model, _below("model/", tensors))
+        set_model_state_dict(checkpoint.model.module, _below("model/", tensors), options=StateDictOptions(full_state_dict=True))
         if checkpoint.optimizer is None:
             return
         # The groups of parameters are those of the optimizer that is there; only its state comes from the file.
@@ -63,11 +64,6 @@ class Checkpoints(NamedOptimizerStates):
             name, key = path.rsplit("/", 1)
             state["state"].setdefault(name, {})[key] = value
         self.load_optimizer_state_dict(checkpoint.model, checkpoint.optimizer, StateDict({"kind": "full", "state": state}, []))
-
-    def _load_whole_model(self, model: Model, values: dict[str, torch.Tensor]) -> None:
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-
-        set_model_state_dict(model.module, values, options=StateDictOptions(full_state_dict=True))
 
 
 @contextmanager

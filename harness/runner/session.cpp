@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "harness/runner/checkpoints.hpp"
+
 namespace fsdp_cts {
 namespace {
 
@@ -244,8 +246,8 @@ Assignment Session::assignment_of(const Job& job, const Lane& lane) {
   assignment.message["data"] = data_.file_for(*job.a_case);
   if (!job.oracle.is_null()) {
     assignment.message["oracle"] = job.oracle;
-  } else if (saves_checkpoint(*job.a_case) || !job.a_case->continues.empty()) {
-    assignment.message["checkpoints"] = checkpoints_of(*job.a_case);
+  } else if (Json folders = checkpoints_of(*job.a_case); !folders.empty()) {
+    assignment.message["checkpoints"] = std::move(folders);
   }
   return assignment;
 }

@@ -41,10 +41,6 @@ bool saves_checkpoint(const Case& a_case) {
                      [](const Json& step) { return step["verb"] == "save_checkpoint"; });
 }
 
-std::filesystem::path checkpoint_folder(const std::filesystem::path& checkpoints, const std::string& id) {
-  return checkpoints / sha256(id).substr(0, 16);
-}
-
 Json case_message(const Case& a_case) {
   return {{"type", "case"},
           {"id", a_case.id},

@@ -47,8 +47,6 @@ struct Case {
 std::string fingerprint(const Case& a_case);
 
 bool saves_checkpoint(const Case& a_case);
-// Where among the checkpoints of a run that of a case lies.
-std::filesystem::path checkpoint_folder(const std::filesystem::path& checkpoints, const std::string& id);
 
 // The JSON that goes to a testee, without number, scratch and data file (PROTOCOL.md §4).
 Json case_message(const Case& a_case);

@@ -60,7 +60,28 @@ FreshDraws draw_fresh_data(const std::vector<Case*>& cases, std::int64_t seed, c
     for (const Case* asker : question.askers) result.unfit[asker->id] = question.unfit;
   }
   session.close();
+  leave_out_other_data(cases, result);
   return result;
+}
+
+void leave_out_other_data(const std::vector<Case*>& cases, FreshDraws& draws) {
+  std::map<std::string, std::string> continued;
+  for (const Case* each : cases) continued[each->id] = each->continues;
+  const auto draw_of = [&](const std::string& id) {
+    const auto drawn = draws.draws.find(id);
+    return drawn == draws.draws.end() ? 0 : drawn->second;
+  };
+  std::vector<std::string> left_out;
+  for (const auto& [id, first] : continued) {
+    const int draw = draw_of(id);
+    if (draw == 0) continue;
+    std::string before = first;
+    while (draw_of(before) == draw) before = continued.at(before);
+    if (before.empty()) continue;
+    draws.unfit[id] = "it loads a checkpoint of other data";
+    left_out.push_back(id);
+  }
+  for (const std::string& id : left_out) draws.draws.erase(id);
 }
 
 }  // namespace fsdp_cts

@@ -25,4 +25,8 @@ struct FreshDraws {
 FreshDraws draw_fresh_data(const std::vector<Case*>& cases, std::int64_t seed, const Testee& oracle,
                            const SessionOptions& session);
 
+// Moves to `unfit` who loads a checkpoint that was made with other data: of another draw, or of none.
+// draw_fresh_data does so itself.
+void leave_out_other_data(const std::vector<Case*>& cases, FreshDraws& draws);
+
 }  // namespace fsdp_cts

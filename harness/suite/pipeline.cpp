@@ -6,6 +6,7 @@
 
 #include "harness/judge/exactness.hpp"
 #include "harness/judge/reference_key.hpp"
+#include "harness/runner/checkpoints.hpp"
 #include "harness/suite/suite.hpp"
 
 namespace fsdp_cts {
@@ -316,11 +317,8 @@ std::vector<std::vector<Pipeline::Entry*>> Pipeline::rounds_of(const std::vector
 }
 
 bool Pipeline::has_checkpoint(const Case& a_case) const {
-  const std::filesystem::path& kept = options_.session.checkpoints;
-  if (a_case.continues.empty() || saved_.contains(a_case.continues)) return true;
-  // A case that failed has left its folder empty.
-  const std::filesystem::path folder = checkpoint_folder(kept, a_case.continues);
-  return !kept.empty() && exists(folder) && !is_empty(folder);
+  return a_case.continues.empty() || saved_.contains(a_case.continues) ||
+         holds_checkpoint(options_.session.checkpoints, a_case.continues);
 }
 
 void Pipeline::note_start(const CaseRun& run) {

@@ -15,6 +15,7 @@
 #include "harness/judge/known_deviations.hpp"
 #include "harness/report/console.hpp"
 #include "harness/report/ndjson.hpp"
+#include "harness/runner/checkpoints.hpp"
 #include "harness/scenario/catalogue/explain.hpp"
 #include "harness/scenario/catalogue/load.hpp"
 #include "harness/scenario/catalogue/machine.hpp"
@@ -123,9 +124,7 @@ std::vector<Case> selected_cases(const RunOptions& options, const Suite& suite) 
   for (const Case& each : cases) known.insert(each.id);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const std::string before = cases[i].continues;
-    if (before.empty() || known.contains(before)) continue;
-    const auto kept = checkpoint_folder(options.checkpoints, before);
-    if (!options.checkpoints.empty() && exists(kept) && !is_empty(kept)) continue;
+    if (before.empty() || known.contains(before) || holds_checkpoint(options.checkpoints, before)) continue;
     for (Case& each : cases_of(options, suite, {before})) {
       if (known.insert(each.id).second) cases.push_back(std::move(each));
     }
@@ -208,17 +207,6 @@ class SuiteRun {
     session.jobs = options_.jobs;
     FreshDraws drawn = draw_fresh_data(cases, *options_.fresh_data, oracle_of(suite_), session);
     draws_ = std::move(drawn.draws);
-    // A checkpoint is of other data than its reader's, if they were drawn apart.
-    for (bool again = true; std::exchange(again, false);) {
-      for (const Case* each : cases) {
-        if (each->continues.empty() || drawn.unfit.contains(each->id)) continue;
-        const auto before = draws_.find(each->continues);
-        if (before != draws_.end() && before->second == draws_.at(each->id)) continue;
-        drawn.unfit[each->id] = each->continues;
-        draws_.erase(each->id);
-        again = true;
-      }
-    }
     std::erase_if(cases, [&](const Case* each) {
       const auto unfit = drawn.unfit.find(each->id);
       if (unfit == drawn.unfit.end()) return false;

@@ -131,7 +131,7 @@ std::vector<sdk::Exposed> FlatParameterOperations::full_parameters(sdk::Model& m
 
 sdk::StateDict FlatParameterOperations::state_dict(sdk::Model& model, const std::string& kind) {
   if (kind == "full") return state_of(flat::full_state_dict(*model.module));
-  return state_of(flat::sharded_state_dict(*model.module));
+  return state_of(shards(model));
 }
 
 fsdp::ShardedStateDict FlatParameterOperations::shards(sdk::Model& model) {
@@ -140,8 +140,7 @@ fsdp::ShardedStateDict FlatParameterOperations::shards(sdk::Model& model) {
 
 void FlatParameterOperations::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
   if (!is_sharded(state)) return flat::load_full_state_dict(*model.module, full_of(state));
-  const flat::ShardedStateDict places = flat::sharded_state_dict(*model.module);
-  flat::load_sharded_state_dict(*model.module, sharded_of(state, places));
+  flat::load_sharded_state_dict(*model.module, sharded_of(state, shards(model)));
 }
 
 sdk::StateDict FlatParameterOperations::optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,

@@ -112,7 +112,7 @@ std::vector<sdk::Exposed> FullyShardOperations::full_parameters(sdk::Model& mode
 
 sdk::StateDict FullyShardOperations::state_dict(sdk::Model& model, const std::string& kind) {
   if (kind == "full") return state_of(fsdp::full_state_dict(*model.module));
-  return state_of(fsdp::sharded_state_dict(*model.module));
+  return state_of(shards(model));
 }
 
 fsdp::ShardedStateDict FullyShardOperations::shards(sdk::Model& model) {
@@ -121,8 +121,7 @@ fsdp::ShardedStateDict FullyShardOperations::shards(sdk::Model& model) {
 
 void FullyShardOperations::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
   if (!is_sharded(state)) return fsdp::load_full_state_dict(*model.module, full_of(state));
-  const fsdp::ShardedStateDict places = fsdp::sharded_state_dict(*model.module);
-  fsdp::load_sharded_state_dict(*model.module, sharded_of(state, places));
+  fsdp::load_sharded_state_dict(*model.module, sharded_of(state, shards(model)));
 }
 
 sdk::StateDict FullyShardOperations::optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,

@@ -336,6 +336,40 @@ TEST_F(RunTest, ATesteeThatDoesNotStartIsTriedTwiceAndShown) {
   EXPECT_TRUE(fs::exists(bundle / "rank0.output.txt"));
 }
 
+// Case first=false loads what first=true saves.
+TEST_F(RunTest, ACaseThatContinuesAnotherNeedsItsCheckpoint) {
+  fs::create_directories(cts.folder() / "own");
+  fs::copy(fs::path(SMALL_SUITE) / "conformance", cts.folder() / "own/conformance",
+           fs::copy_options::recursive);
+  const fs::path scenario = cts.folder() / "own/conformance/scenarios/t/test_parameters.yaml";
+  std::ifstream stream(scenario);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const auto change = [&](const std::string& from, const std::string& to) {
+    text.replace(text.find(from), from.size(), to);
+  };
+  change("worlds: [2]", "worlds: [2]\ncontinues: {when: \"!first\", first: true}");
+  change("  - observe: [parameters]",
+         "  - {save_checkpoint: native, when: first}\n  - observe: [parameters]");
+  change("  - equal: {what: [parameters], to: [golden], tolerance: exact}\n    clause: FS-SHARD-1\n", "");
+  std::ofstream(scenario) << text;
+  const auto judged = [&](const std::string& fault, const std::string& more) {
+    cts(fmt::format("run '*first=false*' --root own {} {} --report out.ndjson", cts.fault(fault), more));
+    std::map<std::string, std::string> codes;
+    for (const Json& record : read_report(cts.folder() / "out.ndjson").cases)
+      codes[record["id"].get<std::string>().find("first=true") == std::string::npos ? "loads" : "saves"] =
+          record["verdict"].get<std::string>() + "/" + record.value("code", "");
+    return codes;
+  };
+  using Codes = std::map<std::string, std::string>;
+  EXPECT_EQ(judged("", ""), (Codes{{"saves", "pass/pass"}, {"loads", "pass/pass"}}));
+  EXPECT_EQ(judged("sigsegv", "").at("loads"), "unresolved/no_checkpoint");
+  // A folder that is kept, but into which nothing was saved, is no checkpoint either.
+  EXPECT_EQ(judged("sigsegv", "--checkpoints kept").at("loads"), "unresolved/no_checkpoint");
+  const fs::path folder = fs::directory_iterator(cts.folder() / "kept")->path();
+  std::ofstream(folder / "state") << "saved by somebody";
+  EXPECT_EQ(judged("", "--checkpoints kept"), (Codes{{"loads", "pass/pass"}}));
+}
+
 TEST_F(RunTest, StopsAtTheFirstFailureWhenAsked) {
   cts.record();
   const Ran ran =
