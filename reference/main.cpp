@@ -2,6 +2,9 @@
 #include "reference/oracle.hpp"
 
 int main() {
-  fsdp_cts::reference::Oracle oracle;
-  return fsdp_cts::sdk::serve(oracle);
+  const auto serve = [] {
+    fsdp_cts::reference::Oracle oracle;
+    return fsdp_cts::sdk::serve(oracle);
+  };
+  fsdp_cts::sdk::leave(serve());
 }

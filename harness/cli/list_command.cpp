@@ -5,6 +5,7 @@
 #include "harness/cli/commands.hpp"
 #include "harness/scenario/catalogue/lint.hpp"
 #include "harness/scenario/catalogue/listing.hpp"
+#include "harness/scenario/catalogue/load.hpp"
 #include "harness/suite/suite.hpp"
 
 namespace fsdp_cts::cli {
@@ -47,9 +48,9 @@ void add_list(CLI::App& app, Shared& shared) {
       "select(.runnable)] | length'");
   command->callback([options, &shared] {
     const Suite suite = find_suite(shared.root);
-    check_suite(suite.conformance());
-    const auto selected = select(suite, options->filters);
-    const auto rows = list_cases(selected, this_machine());
+    std::vector<Case> all = load_cases(suite.conformance());
+    check_suite(suite.conformance(), all);
+    const auto rows = list_cases(select_among(std::move(all), options->filters), this_machine());
     if (options->json) {
       std::cout << listing_json(rows).dump(1) << "\n";
     } else {

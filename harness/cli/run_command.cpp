@@ -16,6 +16,11 @@ void add_run(CLI::App& app, Shared& shared) {
   add_testee_options(*command, *options);
   command->add_option("--world", options->world, "Only cases of this world size")->check(CLI::PositiveNumber);
   command->add_flag("--quick", options->quick, "The quick subset");
+  command
+      ->add_option(
+          "--per-scenario", options->per_scenario,
+          "At most so many cases of every scenario, spread over its axes; of what this machine can run")
+      ->check(CLI::PositiveNumber);
   command->add_option("--seed", options->seed, "Run in an order shuffled by this number");
   CLI::Option* fresh =
       command
@@ -47,6 +52,7 @@ void add_run(CLI::App& app, Shared& shared) {
       "Examples:\n"
       "  fsdp-cts run                                           everything on the C++ implementation\n"
       "  fsdp-cts run 'seed:F2MP' 'lane:exact' --world 2        a part of it\n"
+      "  fsdp-cts run --per-scenario 1                          a look at everything in seconds\n"
       "  fsdp-cts run --testee 'python my_testee.py' --report out/mine.ndjson --html out/mine.html\n"
       "  fsdp-cts run --level fully_shard --testee ./mine       all that an FSDP2 implementation must do\n"
       "  fsdp-cts run --testee mutant:sum_for_mean 'F2MP/*'     see how a conviction reads\n"

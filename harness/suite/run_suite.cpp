@@ -36,9 +36,11 @@ std::vector<std::string> all_filters(const RunOptions& options, const Suite& sui
   if (!options.level.empty()) {
     if (!options.scenarios.empty())
       throw UsageError("--level is about the suite's own scenarios, not --scenarios");
-    if (!options.filters.empty() || options.world > 0 || options.quick || !options.must_run.empty())
+    if (!options.filters.empty() || options.world > 0 || options.quick || options.per_scenario > 0 ||
+        !options.must_run.empty())
       throw UsageError(
-          "--level is a selection of its own: no filter, --world, --quick or --must-run beside it");
+          "--level is a selection of its own: no filter, --world, --quick, --per-scenario or --must-run "
+          "beside it");
     filters = named_level(suite, options.level).patterns();
   }
   if (options.world > 0) filters.push_back(fmt::format("world:{}", options.world));
@@ -98,7 +100,8 @@ std::string command_line(const Suite& suite) {
 std::string level(const RunOptions& options) {
   if (options.fresh_data) return "partial";  // the exact lane alone reaches no level
   if (!options.level.empty()) return options.level;
-  if (!options.filters.empty() || options.world > 0 || !options.scenarios.empty()) return "partial";
+  if (!options.filters.empty() || options.world > 0 || options.per_scenario > 0 || !options.scenarios.empty())
+    return "partial";
   return options.quick ? "quick" : "full";
 }
 
@@ -120,6 +123,8 @@ std::vector<Case> cases_of(const RunOptions& options, const Suite& suite,
 // What is asked for, and the cases before it whose checkpoints it loads, unless they lie there already.
 std::vector<Case> selected_cases(const RunOptions& options, const Suite& suite) {
   std::vector<Case> cases = cases_of(options, suite, all_filters(options, suite));
+  if (options.per_scenario > 0)
+    cases = few_of_each_scenario(std::move(cases), options.per_scenario, this_machine());
   std::set<std::string> known;
   for (const Case& each : cases) known.insert(each.id);
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -351,6 +356,7 @@ class SuiteRun {
                 {{"filters", options_.filters},
                  {"world", options_.world},
                  {"quick", options_.quick},
+                 {"per_scenario", options_.per_scenario},
                  {"level", repeat_ ? "partial" : level(options_)},
                  {"scenarios", scenarios}}},
                {"known_deviations", deviations_file_.empty() ? Json(nullptr) : Json(deviations_file_)},

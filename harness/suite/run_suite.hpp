@@ -17,6 +17,7 @@ struct RunOptions {
   TesteeChoice testee;
   int world = 0;  // 0: all
   bool quick = false;
+  int per_scenario = 0;                    // at most so many cases of every scenario; 0: all
   int jobs = 0;                            // 0: as many groups as the cores carry
   std::optional<unsigned> seed;            // shuffles the order of cases
   std::optional<std::int64_t> fresh_data;  // exact lane only, on data drawn from this seed

@@ -84,7 +84,12 @@ std::vector<Case> select(const Suite& suite, const std::vector<std::string>& fil
   // Loads no more than the filters ask for; with all cases it is said what a filter may have meant.
   FilterResult result = usable([&] { return load_selected_cases(suite.conformance(), filters); });
   if (result.unmatched.empty() && !result.cases.empty()) return std::move(result.cases);
-  return selected(load_cases(suite.conformance()), filters, "`fsdp-cts list`");
+  return select_among(load_cases(suite.conformance()), filters);
+}
+
+std::vector<Case> select_among(std::vector<Case> cases, const std::vector<std::string>& filters) {
+  if (filters.empty() && !cases.empty()) return cases;
+  return selected(cases, filters, "`fsdp-cts list`");
 }
 
 std::vector<Case> select_from(const std::filesystem::path& scenarios, const Suite& suite,

@@ -7,8 +7,9 @@
 #include "impl/testee/testee.hpp"
 
 namespace fsdp_cts::testee {
+namespace {
 
-int run(int argc, char** argv, const std::string& variant) {
+int serve(int argc, char** argv, const std::string& variant) {
   CLI::App app{"One rank of the C++ FSDP library, driven by fsdp-cts over its control socket."};
   Settings settings;
   std::string device = "cpu", backend;
@@ -27,6 +28,12 @@ int run(int argc, char** argv, const std::string& variant) {
   }
   Testee operations(settings);
   return sdk::serve(operations);
+}
+
+}  // namespace
+
+void run(int argc, char** argv, const std::string& variant) {
+  sdk::leave(serve(argc, argv, variant));
 }
 
 }  // namespace fsdp_cts::testee

@@ -3,5 +3,5 @@
 #include "impl/testee/command.hpp"
 
 int main(int argc, char** argv) {
-  return fsdp_cts::testee::run(argc, argv);
+  fsdp_cts::testee::run(argc, argv);
 }

@@ -401,6 +401,19 @@ TEST_F(RunTest, MustRunNoticesWhatVanished) {
   EXPECT_THAT(ran.output, HasSubstr("the must-run list demands 2"));
 }
 
+TEST_F(RunTest, AFewCasesOfEveryScenarioAreNoLevel) {
+  cts.record();
+  const Ran ran = cts(fmt::format("run --per-scenario 1 {} --report few.ndjson", cts.fault("")));
+  EXPECT_EQ(ran.exit_code, 0) << ran.output;
+  const Report report = read_report(cts.folder() / "few.ndjson");
+  std::map<std::string, int> cases;
+  for (const Json& record : report.cases) ++cases[record["scenario"]];
+  EXPECT_FALSE(cases.empty());
+  for (const auto& [scenario, count] : cases) EXPECT_EQ(count, 1) << scenario;
+  EXPECT_EQ(report.header["selection"]["level"], "partial");
+  EXPECT_EQ(cts(fmt::format("run --level quick --per-scenario 1 {}", cts.fault(""))).exit_code, 2);
+}
+
 TEST_F(RunTest, KnownDeviationsAreExcusedAndStaleOnesAreNot) {
   cts.record();
   std::ofstream(cts.folder() / "known.yaml")

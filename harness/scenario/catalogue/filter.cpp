@@ -1,6 +1,8 @@
 #include "harness/scenario/catalogue/filter.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <stdexcept>
 
 #include "harness/scenario/glob.hpp"
@@ -96,6 +98,20 @@ FilterResult select_cases(const std::vector<Case>& cases, const std::vector<std:
       result.unmatched.push_back(term);
   }
   return result;
+}
+
+std::vector<Case> few_of_each_scenario(std::vector<Case> cases, int count, const Machine& machine) {
+  std::erase_if(cases, [&](const Case& c) { return why_not_runnable(c, machine).has_value(); });
+  std::map<std::string, std::vector<std::size_t>> places;
+  for (std::size_t i = 0; i < cases.size(); ++i) places[cases[i].scenario].push_back(i);
+  // Of as many stretches of equal length as cases are wanted, the one in the middle.
+  std::set<std::size_t> kept;
+  const auto wanted = static_cast<std::size_t>(count);
+  for (const auto& [scenario, all] : places)
+    for (std::size_t k = 0; k < wanted; ++k) kept.insert(all[(2 * k + 1) * all.size() / (2 * wanted)]);
+  std::vector<Case> few;
+  for (const std::size_t place : kept) few.push_back(std::move(cases[place]));
+  return few;
 }
 
 }  // namespace fsdp_cts

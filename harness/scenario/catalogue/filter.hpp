@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "harness/scenario/case.hpp"
+#include "harness/scenario/catalogue/machine.hpp"
 
 namespace fsdp_cts {
 
@@ -39,5 +40,9 @@ struct FilterResult {
   std::vector<std::string> unmatched;  // terms that match no case at all: most likely misspelt
 };
 FilterResult select_cases(const std::vector<Case>& cases, const std::vector<std::string>& terms);
+
+// At most `count` (1 or more) cases of every scenario, spread over its axes and in the order given. Counted
+// are those that `machine` can run; of the others none is left.
+std::vector<Case> few_of_each_scenario(std::vector<Case> cases, int count, const Machine& machine);
 
 }  // namespace fsdp_cts

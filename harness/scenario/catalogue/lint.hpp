@@ -2,6 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
+
+#include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
 
@@ -11,7 +14,8 @@ namespace fsdp_cts {
 //     and the header lacks
 //   - an observation that no expectation looks at, in any case of the file
 //   - `differ` with an `only` that matches none of the names it is about
-// Loads every case. Throws ScenarioError with file and line of every mistake.
-void check_suite(const std::filesystem::path& conformance);
+// `cases` are all of the suite's, as load_cases gives them. Throws ScenarioError with file and line of every
+// mistake.
+void check_suite(const std::filesystem::path& conformance, const std::vector<Case>& cases);
 
 }  // namespace fsdp_cts

@@ -146,6 +146,15 @@ Value evaluate(const Expression& expression, const Scope& scope) {
   return arithmetic(symbol, a, b);
 }
 
+// An expression is evaluated for every case of its scenario; it is parsed once. Threads have their own, since
+// files are read side by side.
+const Expression& parsed(std::string_view text) {
+  thread_local std::map<std::string, Expression, std::less<>> known;
+  auto found = known.find(text);
+  if (found == known.end()) found = known.emplace(text, parse_expression(text)).first;
+  return found->second;
+}
+
 // Where the expression that opens at `open` ends: at the first brace outside a string.
 std::size_t closing_brace(std::string_view text, std::size_t open) {
   bool in_string = false;
@@ -159,7 +168,7 @@ std::size_t closing_brace(std::string_view text, std::size_t open) {
 }  // namespace
 
 Value evaluate_expression(std::string_view text, const Scope& scope) {
-  const Expression expression = parse_expression(text);
+  const Expression& expression = parsed(text);
   check_names(expression, scope);
   return evaluate(expression, scope);
 }

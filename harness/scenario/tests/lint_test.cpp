@@ -28,7 +28,7 @@ class Lint : public testing::Test {
   }
   std::string mistakes() const {
     try {
-      check_suite(folder_.path());
+      check_suite(folder_.path(), folder_.load());
       return "";
     } catch (const ScenarioError& error) {
       return error.what();

@@ -89,6 +89,25 @@ TEST(Filter, MisspellingsAreErrorsOrReported) {
   EXPECT_THAT(select_cases(some_cases(), {"seed:UOP", "F2MP/A/oen"}).unmatched, ElementsAre("F2MP/A/oen"));
 }
 
+TEST(FewOfEachScenario, AreSpreadOverWhatThisMachineCanRun) {
+  std::vector<Case> cases;
+  for (int i = 0; i < 10; ++i) {
+    Case& one = cases.emplace_back();
+    one.scenario = i % 2 ? "odd" : "even";
+    one.id = std::to_string(i);
+    one.world = 2;
+    if (i == 9) one.requires_ = {"gpu"};
+  }
+  const auto ids = [&](int count) {
+    std::vector<std::string> kept;
+    for (const Case& each : few_of_each_scenario(cases, count, Machine{})) kept.push_back(each.id);
+    return kept;
+  };
+  EXPECT_THAT(ids(1), ElementsAre("4", "5"));  // the middle one of 0 2 4 6 8, and of 1 3 5 7
+  EXPECT_THAT(ids(2), ElementsAre("2", "3", "6", "7"));
+  EXPECT_THAT(ids(50), ElementsAre("0", "1", "2", "3", "4", "5", "6", "7", "8"));
+}
+
 TEST(Filter, LoadingASelectionGivesTheSameCases) {
   const ConformanceFolder folder;
   folder.scenario(with_line(7, "worlds: [2, 4]"));

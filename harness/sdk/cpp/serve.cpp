@@ -5,6 +5,7 @@
 #include <ATen/Version.h>
 #include <torch/version.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 
@@ -187,6 +188,15 @@ int serve(Testee& testee) {
     std::cerr << error.what() << '\n';
     return 1;
   }
+}
+
+void leave(int status) {
+#ifndef __SANITIZE_ADDRESS__
+  std::fflush(nullptr);
+  std::cout.flush();
+  std::_Exit(status);
+#endif
+  std::exit(status);
 }
 
 int serve(Operations& operations) {
