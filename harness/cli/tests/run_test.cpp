@@ -236,8 +236,9 @@ TEST_F(RunTest, OnlyPyTorchIsRecordedAndOnlyOneVersionOfIt) {
 
 TEST_F(RunTest, ARecordingSaysWhoMadeItAndHow) {
   cts.record();
-  std::ifstream index(cts.folder() / "store/index/T/TestCommandLine/test_parameters.json");
-  for (const auto& [id, entry] : Json::parse(index).at("cases").items())
+  std::ifstream file(cts.folder() / "store/index/T/TestCommandLine/test_parameters.json");
+  const Json index = Json::parse(file);
+  for (const auto& [id, entry] : index.at("cases").items())
     EXPECT_EQ(entry.at("made_by"), (Json{{"name", "pytorch"}, {"version", "2.11.0"}})) << id;
   std::ifstream manifest(cts.folder() / "store/MANIFEST.json");
   EXPECT_EQ(
