@@ -78,9 +78,12 @@ class SimulatedTestee(PyTorchTestee):
 
     def shard(self, model: Model) -> None:
         super().shard(model)
+        holders: dict[int, list[Any]] = {}  # by storage: FSDP1 has many parameters in one
         for parameter in self.parameters(model):
             if parameter.value is not None and parameter.value.device.type != "meta":
-                self._sim.name_buffer(parameter.value, parameter.name)
+                holders.setdefault(parameter.value.untyped_storage()._cdata, []).append(parameter)
+        for held in holders.values():
+            self._sim.name_buffer(held[0].value, ", ".join(parameter.name for parameter in held))
 
 
 def _name_streams(fsdp_sim: Any) -> None:

@@ -29,7 +29,8 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr int max_bundles = 50;  // failures beyond this leave a record only
+constexpr int simulated_devices = 8;  // of each process
+constexpr int max_bundles = 50;       // failures beyond this leave a record only
 
 std::vector<std::string> all_filters(const RunOptions& options, const Suite& suite) {
   std::vector<std::string> filters = options.filters;
@@ -190,9 +191,11 @@ class SuiteRun {
 
  private:
   std::optional<std::string> why_not(const Case& a_case) const {
-    if (auto reason = why_not_runnable(a_case, machine_)) return reason;
     const std::string& device = options_.testee.device;
-    if (!device.empty() && device != "cpu" && machine_.gpus == 0)
+    Machine machine = machine_;
+    if (device == "sim") machine.gpus = simulated_devices;
+    if (auto reason = why_not_runnable(a_case, machine)) return reason;
+    if (!device.empty() && device != "cpu" && machine.gpus == 0)
       return fmt::format("device {} was asked for and this machine has no GPU", device);
     return std::nullopt;
   }
