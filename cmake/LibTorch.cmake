@@ -31,6 +31,19 @@ if(NOT torch_minor)
   message(FATAL_ERROR "fsdp-cts is built against LibTorch 2.11; ${FSDP_CTS_TORCH_DIR} has another version. Run ci/setup.")
 endif()
 
+# For modules of Python: empty where the Python that has torch has no headers.
+execute_process(
+  COMMAND ${FSDP_CTS_PYTHON} -c "import sysconfig; print(sysconfig.get_paths()['include'])"
+  OUTPUT_VARIABLE FSDP_CTS_PYTHON_INCLUDE_DIR OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(NOT EXISTS "${FSDP_CTS_PYTHON_INCLUDE_DIR}/Python.h" OR NOT EXISTS ${FSDP_CTS_TORCH_DIR}/lib/libtorch_python.so)
+  set(FSDP_CTS_PYTHON_INCLUDE_DIR "")
+endif()
+
+# What is built for one version of PyTorch says so in its name.
+file(STRINGS ${FSDP_CTS_TORCH_DIR}/include/torch/headeronly/version.h torch_numbers REGEX "define TORCH_VERSION_(MAJOR|MINOR) ")
+list(TRANSFORM torch_numbers REPLACE "[^0-9]" "")
+list(JOIN torch_numbers "." FSDP_BUILT_FOR_TORCH)
+
 set(fsdp_torch_dir ${FSDP_CTS_TORCH_DIR})
 include(${CMAKE_SOURCE_DIR}/impl/fsdp/fsdp-libtorch.cmake)
 

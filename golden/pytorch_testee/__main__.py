@@ -15,7 +15,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="pytorch_testee", description="Real PyTorch FSDP as a testee; started by fsdp-cts, one process per rank.")
     parser.add_argument("--backend", default="gloo", help="backend of torch.distributed, or shm: the suite's own (default: gloo)")
     parser.add_argument("--c10d-module", type=Path, help="what --backend shm is made of")
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where models live (default: cpu)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "sim"], help="where models live (default: cpu)")
+    parser.add_argument("--sim-package", type=Path, help="folder of the package fsdp_sim, for --device sim")
+    parser.add_argument("--without-wait", metavar="FILE:LINE", help="with --device sim: PyTorch's FSDP as if that line did not wait")
     arguments = parser.parse_args()
 
     import torch
@@ -26,10 +28,23 @@ def main() -> int:
 
     if arguments.backend == "shm":
         try:
-            shm_backend.register(arguments.c10d_module)
+            make_shm_backend = shm_backend.register(arguments.c10d_module)
         except shm_backend.NotThere as reason:
             print(f"pytorch_testee: {reason}", file=sys.stderr)
             return 2
+    if arguments.without_wait and arguments.device != "sim":
+        parser.error("--without-wait needs --device sim")
+    if arguments.device == "sim":
+        from pytorch_testee import simulation
+
+        try:
+            device = simulation.begin(arguments.sim_package, arguments.without_wait)
+        except simulation.NotThere as reason:
+            print(f"pytorch_testee: {reason}", file=sys.stderr)
+            return 2
+        if arguments.backend == "shm":
+            simulation.carry_collectives_by(make_shm_backend)
+        return serve(simulation.SimulatedTestee(arguments.backend, device))
     device = torch.device(arguments.device)
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

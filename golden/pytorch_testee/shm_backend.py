@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 
@@ -12,8 +14,8 @@ class NotThere(RuntimeError):
     """What to do about it is in the message."""
 
 
-def register(module: Path | None) -> None:
-    """Makes `shm` a backend. `module` is what the build has made of impl/fsdp/comm/c10d, for this PyTorch and this Python."""
+def register(module: Path | None) -> Callable[..., Any]:
+    """Makes `shm` a backend, and answers what makes one. `module` is what the build has made of impl/fsdp/comm/c10d, for this PyTorch and this Python."""
     if module is None:
         raise NotThere("--backend shm needs --c10d-module: the module fsdp_c10d-torch*.so of the build's bin folder (fsdp-cts passes it on)")
     spec = importlib.util.spec_from_file_location("fsdp_c10d", module)
@@ -27,3 +29,4 @@ def register(module: Path | None) -> None:
             "build it anew for this one (ci/build with FSDP_CTS_PYTHON), or leave out --backend shm"
         ) from error
     dist.Backend.register_backend("shm", loaded.make_shm_backend, extended_api=True, devices=["cpu"])
+    return loaded.make_shm_backend

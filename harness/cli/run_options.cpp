@@ -9,7 +9,9 @@ void add_testee_options(CLI::App& command, RunOptions& options) {
                      "The Python whose torch --testee pytorch means (default: FSDP_CTS_PYTHON, else what "
                      "ci/setup made)");
   command.add_option("--backend", testee.backend, "Passed on to the testee: gloo, shm, nccl, …");
-  command.add_option("--device", testee.device, "Passed on to the testee: cpu, cuda, …");
+  command.add_option("--device", testee.device,
+                     "Passed on to the testee: cpu, cuda, sim (a simulated accelerator that finds missing "
+                     "waits: pytorch), …");
   command.add_option("--timeout", options.timeout, "Seconds that one step may take (default: 30)")
       ->check(CLI::PositiveNumber);
   command.add_option("--env", testee.environment, "NAME=VALUE, set for the testee's ranks (repeatable)")

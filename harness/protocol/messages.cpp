@@ -9,7 +9,7 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr std::array<std::string_view, 6> from_testee = {"hello", "progress",    "observation",
+constexpr std::array<std::string_view, 7> from_testee = {"hello", "progress",    "observation", "finding",
                                                          "done",  "unsupported", "error"};
 constexpr std::array<std::string_view, 2> from_runner = {"case", "bye"};
 

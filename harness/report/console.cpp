@@ -40,8 +40,9 @@ std::string grouped(long number) {
 
 void print_divergence(std::ostream& out, const Json& divergence) {
   for (const char* key :
-       {"expectation", "clause", "step", "verb", "iteration", "label", "phase", "what", "model", "parameter",
-        "rank", "index", "actual", "expected", "ulp", "golden", "reference"}) {
+       {"expectation", "clause",    "step",  "verb",    "iteration", "label",    "phase", "what",
+        "model",       "parameter", "rank",  "index",   "actual",    "expected", "ulp",   "golden",
+        "reference",   "buffer",    "bytes", "earlier", "later",     "missing"}) {
     auto value = divergence.find(key);
     if (value != divergence.end())
       fmt::print(out, "       {:<12}{}\n", key,

@@ -36,6 +36,8 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
   return result;
 }
 
+constexpr std::size_t max_findings = 256;  // of a device, kept of one case
+
 constexpr std::size_t max_message_bytes = 500;  // bytes, in a sentence; the report has it in full
 
 // A message that fits the schema and breaks the protocol all the same.
@@ -104,6 +106,7 @@ void RankGroup::run(Assignment assignment) {
 void RankGroup::begin(Assignment assignment) {
   previous_case_ = std::exchange(assignment_, std::move(assignment)).case_id;
   observations_.clear();
+  findings_.clear();
   tensor_bytes_ = 0;
   ++number_;
   assigned_at_ = phase_began_ = Clock::now();
@@ -414,7 +417,10 @@ void RankGroup::on_case_message(Rank& rank, const Json& message) {
     progress(rank, message);
   } else if (type == "observation") {
     observe(rank, message);
+  } else if (type == "finding") {
+    find(rank, message);
   } else if (type == "done") {
+    if (message.contains("launches")) rank.report.launches = message["launches"].get<long>();
     settle(rank, RankEnd::done, "", "");
   } else if (type == "unsupported") {
     settle(rank, RankEnd::unsupported, "", message["reason"]);
@@ -483,6 +489,18 @@ void RankGroup::observe(Rank& rank, const Json& message) {
     }
   }
   observations_.push_back(std::move(observation));
+}
+
+void RankGroup::find(const Rank& rank, const Json& message) {
+  DeviceFinding finding{message["rank"], message["step"], message["code"], message};
+  if (finding.rank != rank.report.rank)
+    throw ProtocolViolation("wrong_rank", "a finding says rank " + std::to_string(finding.rank));
+  if (finding.step > rank.report.last_step) {
+    throw ProtocolViolation("out_of_turn",
+                            "a finding of step " + std::to_string(finding.step) + " before its progress");
+  }
+  // One convicts; the others say what else is to be looked at.
+  if (findings_.size() < max_findings) findings_.push_back(std::move(finding));
 }
 
 // `unsupported` must depend on the case alone: a rank that acts while another one refuses would wait for it
@@ -674,6 +692,7 @@ void RankGroup::conclude() {
   }
   for (const Rank& rank : ranks_) run.ranks.push_back(rank.report);
   run.observations = std::move(observations_);
+  run.findings = std::move(findings_);
   run.seconds = Clock::now() - assigned_at_;
   run.sent = sent_in_case();
   std::error_code ignored;

@@ -119,6 +119,7 @@ class RankGroup {
   void on_case_message(Rank& rank, const Json& message);
   void progress(Rank& rank, const Json& message);
   void observe(Rank& rank, const Json& message);
+  void find(const Rank& rank, const Json& message);
   void check_agreement();
   std::filesystem::path case_folder() const;
   std::filesystem::path case_folder(const Rank& rank) const;
@@ -160,6 +161,7 @@ class RankGroup {
   long number_ = 0;  // of the current case
   std::string previous_case_;
   std::vector<Observation> observations_;
+  std::vector<DeviceFinding> findings_;
   std::uintmax_t tensor_bytes_ = 0;                      // of these
   std::optional<std::vector<SocketBytes>> sent_before_;  // when the case was given
   std::string expiry_code_;                              // set while examining: which deadline it was

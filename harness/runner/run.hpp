@@ -33,6 +33,14 @@ struct Observation {
   TensorMap tensors;  // contents of the message's file
 };
 
+// What the device found in one step (PROTOCOL.md §9): its word, below the implementation.
+struct DeviceFinding {
+  int rank = 0;
+  int step = 0;
+  std::string code;                // "stream_race", "use_after_free", "host_read_unfinished"
+  nlohmann::ordered_json message;  // as it came
+};
+
 struct RankReport {
   int rank = 0;
   RankEnd end = RankEnd::not_started;
@@ -43,6 +51,8 @@ struct RankReport {
   std::string last_verb;
   std::string captured_output;  // tail of stdout and stderr, capped
   std::string stacks;           // on hang
+  // Operators given to the device, as that counts them; nothing: nobody counted.
+  std::optional<long> launches;
 };
 
 struct CaseRun {
@@ -50,6 +60,7 @@ struct CaseRun {
   nlohmann::ordered_json hello;  // rank 0's
   std::vector<RankReport> ranks;
   std::vector<Observation> observations;
+  std::vector<DeviceFinding> findings;
   std::string blame;  // on anything but all done/unsupported: one sentence naming rank, verb, last
                       // collective, who waited for whom
   std::chrono::duration<double> seconds{};

@@ -29,7 +29,8 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr int max_bundles = 50;  // failures beyond this leave a record only
+constexpr int simulated_devices = 8;  // of each process
+constexpr int max_bundles = 50;       // failures beyond this leave a record only
 
 std::vector<std::string> all_filters(const RunOptions& options, const Suite& suite) {
   std::vector<std::string> filters = options.filters;
@@ -120,11 +121,18 @@ std::vector<Case> cases_of(const RunOptions& options, const Suite& suite,
   return options.scenarios.empty() ? select(suite, filters) : select_from(options.scenarios, suite, filters);
 }
 
+// This machine, with the devices that the run simulates.
+Machine machine_of(const RunOptions& options) {
+  Machine machine = this_machine();
+  if (options.testee.device == "sim") machine.gpus = simulated_devices;
+  return machine;
+}
+
 // What is asked for, and the cases before it whose checkpoints it loads, unless they lie there already.
 std::vector<Case> selected_cases(const RunOptions& options, const Suite& suite) {
   std::vector<Case> cases = cases_of(options, suite, all_filters(options, suite));
   if (options.per_scenario > 0)
-    cases = few_of_each_scenario(std::move(cases), options.per_scenario, this_machine());
+    cases = few_of_each_scenario(std::move(cases), options.per_scenario, machine_of(options));
   std::set<std::string> known;
   for (const Case& each : cases) known.insert(each.id);
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -147,7 +155,7 @@ class SuiteRun {
         repeat_(given ? std::move(given->repeat) : nullptr),
         edition_(edition_for(options, suite)),
         suite_(suite),
-        machine_(this_machine()),
+        machine_(machine_of(options)),
         deviations_file_(known_deviations_for(options, suite)) {
     if (!options.record.empty() && options.testee.spec == "pytorch" && options.testee.backend == "shm")
       throw UsageError(
@@ -348,7 +356,7 @@ class SuiteRun {
                  {"backend", options_.testee.backend},
                  {"device", options_.testee.device},
                  {"hello", hello}}},
-               {"machine", machine_facts(machine_)},
+               {"machine", machine_facts(this_machine())},
                {"edition", edition_.text()},
                {"recordings", of_recordings},
                {"notes", version_notes(hello, of_recordings)},
@@ -432,7 +440,7 @@ class SuiteRun {
   std::function<std::string(const Case&)> repeat_;  // of cases that stand in no file
   Edition edition_;
   const Suite& suite_;
-  Machine machine_;
+  Machine machine_;  // with what is simulated
   std::string deviations_file_;
   std::optional<MustRun> must_run_;
   std::optional<KnownDeviations> deviations_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -47,9 +48,32 @@ std::string c10d_module(const Suite& suite, const std::string& python) {
   return file.string();
 }
 
+// The folder in which Python finds the simulated accelerator.
+std::string sim_package(const Suite& suite) {
+  const fs::path folder = suite.bin.parent_path() / "python";
+  if (!fs::exists(folder / "fsdp_sim" / "_binding.so"))
+    throw UsageError(fmt::format(
+        "{} is not there, so there is no --device sim. `cmake --build` makes it for the PyTorch that "
+        "LibTorch is taken from, where Python.h is (ci/setup)",
+        (folder / "fsdp_sim" / "_binding.so").string()));
+  return folder.string();
+}
+
+// Of our testees; what a foreign one offers is its own affair.
+void check_device(const TesteeChoice& choice, std::initializer_list<std::string_view> offered) {
+  if (choice.device.empty() || std::find(offered.begin(), offered.end(), choice.device) != offered.end())
+    return;
+  throw UsageError(fmt::format(
+      "--testee {} has no device '{}'; there are {}{}", choice.spec, choice.device, fmt::join(offered, ", "),
+      choice.device == "sim" ? ". --device sim is for --testee pytorch: the C++ library "
+                               "puts nothing on streams yet"
+                             : ""));
+}
+
 std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
   const std::string& spec = choice.spec;
   if (spec == "cpp") {
+    check_device(choice, {"cpu", "cuda"});
     const bool on_cpu = choice.device.empty() || choice.device == "cpu";
     return {program(suite, on_cpu ? "fsdp_testee" : "fsdp_testee_cuda", "the C++ implementation's testee")};
   }
@@ -59,8 +83,12 @@ std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& sui
   if (spec == "pytorch") {
     const fs::path testee = suite.root / "golden" / "pytorch_testee";
     if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");
-    if (choice.backend != "shm") return {choice.python, testee.string()};
-    return {choice.python, testee.string(), "--c10d-module", c10d_module(suite, choice.python)};
+    check_device(choice, {"cpu", "cuda", "sim"});
+    std::vector<std::string> command{choice.python, testee.string()};
+    if (choice.backend == "shm")
+      command.insert(command.end(), {"--c10d-module", c10d_module(suite, choice.python)});
+    if (choice.device == "sim") command.insert(command.end(), {"--sim-package", sim_package(suite)});
+    return command;
   }
   if (spec.find_first_of(" \t") == std::string::npos) return {spec};
   // Arguments given by --backend and --device become the shell's positional parameters.

@@ -106,6 +106,14 @@ TEST_F(RunTest, NothingSelectedIsAnError) {
   EXPECT_EQ(cts("").exit_code, 2);
 }
 
+TEST_F(RunTest, ADeviceThatATesteeDoesNotHave) {
+  const Ran ran = cts("run T/TestCommandLine/test_parameters --testee cpp --device sim");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.output,
+              HasSubstr("--testee cpp has no device 'sim'; there are cpu, cuda. --device sim is for "
+                        "--testee pytorch"));
+}
+
 TEST_F(RunTest, AllSkippedIsNeitherPassedNorFailed) {
   const Ran ran = cts(fmt::format("run T/TestCommandLine/test_parameters {} --device cuda", cts.fault("")));
   if (ran.output.find("no GPU") == std::string::npos) GTEST_SKIP() << "this machine has a GPU";

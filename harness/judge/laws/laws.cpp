@@ -9,6 +9,7 @@ const std::vector<Law>& laws() {
       {"something is sharded", something_is_sharded},
       {"collectives agree", collectives_agree},
       {"the transport carries the trace", transport_carries_the_trace},
+      {"work of the device is ordered", device_work_is_ordered},
       {"no NaN", no_nan},
       {"attempts are expected", attempts_are_expected},
   };

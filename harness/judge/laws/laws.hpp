@@ -27,6 +27,10 @@ void collectives_agree(const JudgeContext&, Outcome&);
 // The ranks' sockets carried at least what the collectives in their traces need (`collectives_unseen`). Where
 // nobody counted (CaseRun::sent), the traces stay the testee's word.
 void transport_carries_the_trace(const JudgeContext&, Outcome&);
+// No device has found two accesses of its memory that nothing orders (`stream_race`, `use_after_free`,
+// `host_read_unfinished`), and a testee that says it runs on the simulated device has given it work
+// (`device_unused`).
+void device_work_is_ordered(const JudgeContext&, Outcome&);
 // No NaN in a truth (setup_error `truth_nan`), none in what the testee answers (`nan`).
 void no_nan(const JudgeContext&, Outcome&);
 // An attempt that no expectation names must not fail: `unexpected_error`.

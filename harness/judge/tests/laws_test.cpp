@@ -364,6 +364,45 @@ TEST(Minimum, NothingExpectedIsNothingProved) {
             "nothing_checked");
 }
 
+DeviceFinding race_in(int step, int rank) {
+  return {rank, step, "stream_race",
+          Json::parse(R"({"type": "finding", "code": "stream_race", "text": "0.weight (256 bytes): a race",
+                          "earlier": {"operation": "aten::add_", "timeline": "all_gather_stream", "access": "write"},
+                          "buffer": "0.weight", "missing": "a wait"})")};
+}
+
+TEST(WorkOfTheDeviceIsOrdered, AFindingConvicts) {
+  HandMade made;
+  made.run.findings = {race_in(HandMade::after_step, 1), race_in(HandMade::after_backward, 0)};
+  const Verdict verdict = spoiled(made, "stream_race");
+  EXPECT_EQ(verdict.summary, "rank 0: 0.weight (256 bytes): a race");
+  EXPECT_EQ(verdict.divergence["expectation"], "law: work of the device is ordered");
+  EXPECT_EQ(verdict.divergence["clause"], "G-11");
+  EXPECT_EQ(verdict.divergence["step"], HandMade::after_backward);
+  EXPECT_EQ(verdict.divergence["rank"], 0);
+  EXPECT_EQ(verdict.divergence["earlier"]["timeline"], "all_gather_stream");
+  EXPECT_EQ(verdict.divergence["missing"], "a wait");
+}
+
+TEST(WorkOfTheDeviceIsOrdered, WhoSaysThatItUsesTheDeviceDoes) {
+  HandMade made;
+  made.run.hello["device"] = "sim";
+  EXPECT_EQ(spoiled(made, "device_unused").divergence["rank"], 0);
+  for (RankReport& rank : made.run.ranks) rank.launches = 7;
+  EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
+  made.run.ranks[1].launches = 0;
+  EXPECT_EQ(spoiled(made, "device_unused").divergence["rank"], 1);
+}
+
+TEST(WorkOfTheDeviceIsOrdered, ACaseThatComputesNothingNeedsNoDevice) {
+  HandMade made;
+  made.run.hello["device"] = "sim";
+  for (Json& step : made.a_case.program) {
+    if (step["verb"] == "forward") step["verb"] = "set_training";
+  }
+  EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
+}
+
 TEST(Kinds, EveryKindOfTheLanguageIsThere) {
   std::set<std::string> of_language, judged;
   for (const ExpectationKind& kind : expectation_kinds_of_language()) of_language.insert(kind.name);

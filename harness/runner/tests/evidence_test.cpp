@@ -51,6 +51,23 @@ TEST_F(Evidence, OutputThatIsNoTextIsShownAsBytes) {
   EXPECT_THAT(run.ranks[1].captured_output, AllOf(StartsWith("\\xFF\\xFF"), EndsWith("\\xFF")));
 }
 
+TEST_F(Evidence, FindingsOfADeviceComeWithTheirRankAndStep) {
+  const CaseRun run = this->run(fault_testee({"--fault", "finding"}), {small_case("a")}).runs[0];
+  EXPECT_THAT(run, all_done);
+  ASSERT_THAT(run.findings, SizeIs(1));
+  EXPECT_EQ(run.findings[0].rank, 1);
+  EXPECT_EQ(run.findings[0].step, 1);
+  EXPECT_EQ(run.findings[0].code, "stream_race");
+  EXPECT_EQ(run.findings[0].message["text"], "a race");
+}
+
+TEST_F(Evidence, FindingsWithoutEndAreCapped) {
+  const Outcome outcome = run(fault_testee({"--fault", "finding_flood", "--when", "racing"}),
+                              {small_case("racing"), small_case("quiet")});
+  EXPECT_THAT(outcome.runs[0].findings, SizeIs(256));
+  EXPECT_THAT(outcome.runs[1].findings, SizeIs(0));
+}
+
 TEST_F(Evidence, OutputBelongsToTheCaseItCameIn) {
   const Outcome outcome = run(fault_testee({"--fault", "noise_ff", "--when", "noisy"}),
                               {small_case("noisy"), small_case("quiet")});

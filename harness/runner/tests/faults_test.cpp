@@ -82,6 +82,8 @@ const Fault in_a_case[] = {
     {"observation_ahead", RankEnd::protocol_error, "out_of_turn",
      "an observation of step 2 before its progress"},
     {"observation_of_other_rank", RankEnd::protocol_error, "wrong_rank", "an observation says rank 2"},
+    {"finding_ahead", RankEnd::protocol_error, "out_of_turn", "a finding of step 2 before its progress"},
+    {"finding_of_other_rank", RankEnd::protocol_error, "wrong_rank", "a finding says rank 2"},
     {"observation_flood", RankEnd::protocol_error, "out_of_turn",
      "an observation of step 1 after one of step 1"},
     {"unknown_type", RankEnd::protocol_error, "unknown_type", "greetings"},

@@ -167,6 +167,22 @@ void speak_out_of_order(const std::string& fault, Channel& channel, const Json& 
                   {"step", step},
                   {"entries", Json::array()}});
   }
+  const Json finding{{"type", "finding"}, {"case", number},        {"rank", rank},
+                     {"step", step},      {"code", "stream_race"}, {"text", "a race"}};
+  if (fault == "finding") channel.send(finding);
+  if (fault == "finding_flood") {
+    for (int i = 0; i < 1000; ++i) channel.send(finding);
+  }
+  if (fault == "finding_ahead") {
+    Json ahead = finding;
+    ahead["step"] = step + 1;
+    channel.send(ahead);
+  }
+  if (fault == "finding_of_other_rank") {
+    Json other = finding;
+    other["rank"] = rank + 1;
+    channel.send(other);
+  }
   if (fault == "observation_flood") {
     for (;;)
       channel.send({{"type", "observation"},

@@ -29,4 +29,5 @@ class CaseData:
         return tensor
 
     def input(self, name: str) -> torch.Tensor:
-        return self.value(f"inputs/{name}").to(self._device)
+        """On the device; the copy does not make the host wait, since the program has not asked it to."""
+        return self.value(f"inputs/{name}").to(self._device, non_blocking=True)

@@ -67,7 +67,8 @@ class Interpreter:
         self.context.trace.phase = None if verb == "observe" else self.context.phase
         try:
             if verb == "observe":
-                return self.observer.observe(step, index)
+                with self.operations.observing():
+                    return self.observer.observe(step, index)
             if verb == "attempt_begin":
                 self._attempts.append(_Attempt(step["name"], len(self._scopes)))
             elif verb == "enter":

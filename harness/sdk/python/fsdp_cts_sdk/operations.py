@@ -3,6 +3,7 @@ overrides only what its library does differently; the interpreter turns programs
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -71,6 +72,19 @@ class Operations:
 
     def end_case(self) -> None:
         """Models, registers and optimizers are about to be dropped. Always called after `rendezvous`."""
+
+    # Instruments below the library, for devices that have them.
+    def observing(self) -> AbstractContextManager[Any]:
+        """Around everything that the SDK does to look at the program, and that is no part of it."""
+        return contextlib.nullcontext()
+
+    def device_findings(self) -> list[dict[str, Any]]:
+        """What the device has found since the last call: PROTOCOL.md, message `finding`."""
+        return []
+
+    def device_launches(self) -> int | None:
+        """How many operators the device has been given in this case; None: nobody counts."""
+        return None
 
     # Construction.
     def shard(self, model: Model) -> None:

@@ -116,16 +116,25 @@ class _RunningCase:
             if not interpreter.will_run(step):
                 continue
             self._send("progress", step=index, verb=step["verb"])
-            observation = interpreter.run(index)
+            try:
+                observation = interpreter.run(index)
+            finally:
+                self._send_findings(index)
             if observation is not None:
                 self._send_observation(observation)
-        self._send("done")
+        launches = self._operations.device_launches()
+        self._send("done", **({} if launches is None else {"launches": launches}))
+
+    def _send_findings(self, index: int) -> None:
+        for finding in self._operations.device_findings():
+            self._send("finding", rank=self._rank, step=index, **finding)
 
     def _send_observation(self, observation: Observation) -> None:
         keys: dict[str, Any] = {key: observation.step[key] for key in ("label", "iteration") if key in observation.step}
         if observation.tensors:
             keys["file"] = f"rank{self._rank}-step{observation.index}.safetensors"
-            write_tensors(Path(self._case["scratch"]) / keys["file"], observation.tensors)
+            with self._operations.observing():
+                write_tensors(Path(self._case["scratch"]) / keys["file"], observation.tensors)
         self._send("observation", rank=self._rank, step=observation.index, entries=observation.entries, **keys)
 
     def _send(self, kind: str, **keys: Any) -> None:

@@ -1,0 +1,132 @@
+"""PyTorch's FSDP on the simulated accelerator (harness/sim): what the device finds is its word, below the library. `--without-wait` makes
+PyTorch forget one of its waits, to see that the device notices."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import _runtime_utils
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPCommContext
+
+from fsdp_cts_sdk import Model
+from pytorch_testee.testee import PyTorchTestee
+
+FINDINGS_OF_A_STEP = 32  # a program that waits for nothing has thousands, and the first tell it
+
+
+class NotThere(RuntimeError):
+    """What to do about it is in the message."""
+
+
+def begin(package: Path | None, without_wait: str | None) -> torch.device:
+    """Registers the device and answers this rank's."""
+    if package is None:
+        raise NotThere("--device sim needs --sim-package: the folder `python` of the build, which holds fsdp_sim (fsdp-cts passes it on)")
+    sys.path.append(str(package))
+    try:
+        import fsdp_sim
+    except ImportError as error:
+        raise NotThere(
+            f"--device sim: {package} has no fsdp_sim that can be loaded: {error}. It serves the Python and the PyTorch that it was built "
+            "for: build it anew for this one (ci/build with FSDP_CTS_PYTHON)"
+        ) from error
+    _name_streams(fsdp_sim)
+    if without_wait:
+        _forget(fsdp_sim, without_wait)
+    device = torch.device("sim", int(os.environ.get("LOCAL_RANK", "0")) % fsdp_sim.device_count())
+    fsdp_sim.set_device(device)
+    return device
+
+
+def carry_collectives_by(make_backend: Callable[..., Any]) -> None:
+    """Instead of Gloo."""
+    import fsdp_sim
+
+    fsdp_sim.transport = lambda options: make_backend(options, None)
+
+
+class SimulatedTestee(PyTorchTestee):
+    def __init__(self, backend: str, device: torch.device) -> None:
+        import fsdp_sim
+
+        super().__init__(backend, device)
+        self._sim = fsdp_sim
+        self._launches_before = 0
+
+    def observing(self) -> AbstractContextManager[Any]:
+        return self._sim.unobserved()
+
+    def device_findings(self) -> list[dict[str, Any]]:
+        return self._sim.drain_findings()[:FINDINGS_OF_A_STEP]
+
+    def device_launches(self) -> int:
+        return self._sim.launches() - self._launches_before
+
+    def rendezvous(self) -> None:
+        super().rendezvous()
+        self._sim.synchronize()  # nothing of an earlier case is unfinished
+        self._sim.drain_findings()
+        self._launches_before = self._sim.launches()
+
+    def shard(self, model: Model) -> None:
+        super().shard(model)
+        holders: dict[int, list[Any]] = {}  # by storage: FSDP1 has many parameters in one
+        for parameter in self.parameters(model):
+            if parameter.value is not None and parameter.value.device.type != "meta":
+                holders.setdefault(parameter.value.untyped_storage()._cdata, []).append(parameter)
+        for held in holders.values():
+            self._sim.name_buffer(held[0].value, ", ".join(parameter.name for parameter in held))
+
+
+def _name_streams(fsdp_sim: Any) -> None:
+    """FSDP's own, by the names it has for them."""
+    fsdp2_init, fsdp1_init = FSDPCommContext.lazy_init, _runtime_utils._init_streams
+
+    @functools.wraps(fsdp2_init)
+    def lazy_init(context: FSDPCommContext, device: torch.device) -> None:
+        fsdp2_init(context, device)
+        for name in ("all_gather_copy_in_stream", "all_gather_stream", "reduce_scatter_stream", "all_reduce_stream"):
+            fsdp_sim.name_stream(getattr(context, name), name)
+
+    @functools.wraps(fsdp1_init)
+    def init_streams(state: Any) -> None:
+        fsdp1_init(state)
+        for name in ("_unshard_stream", "_post_backward_stream", "_pre_unshard_stream", "_all_reduce_stream"):
+            stream = getattr(state, name)
+            if stream.stream_id != 0:
+                fsdp_sim.name_stream(stream, name.removeprefix("_"))
+
+    FSDPCommContext.lazy_init = lazy_init
+    _runtime_utils._init_streams = init_streams
+
+
+def _forget(fsdp_sim: Any, site: str) -> None:
+    """`site`: a file of torch.distributed.fsdp without folder and suffix, and a line of it that waits."""
+    name, _, line = site.rpartition(":")
+    folder = Path(torch.distributed.fsdp.__file__).parent
+    found = [path for path in (folder / f"{name}.py", folder / "_fully_shard" / f"{name}.py") if path.exists()]
+    text = linecache.getline(str(found[0]), int(line)) if found and line.isdecimal() else ""
+    if ".wait_" not in text and ".synchronize()" not in text:
+        raise NotThere(f"--without-wait {site}: PyTorch {torch.__version__} has no wait there ({text.strip() or 'no such line'})")
+    place = (str(found[0]), int(line))
+
+    def forgetting(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            caller = sys._getframe(1)
+            if (caller.f_code.co_filename, caller.f_lineno) != place:
+                return function(*args)
+
+        return call
+
+    for cls, waits in ((fsdp_sim.Stream, ("wait_stream", "wait_event", "synchronize")), (fsdp_sim.Event, ("synchronize",))):
+        for wait in waits:
+            setattr(cls, wait, forgetting(getattr(cls, wait)))

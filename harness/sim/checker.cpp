@@ -1,0 +1,275 @@
+#include "harness/sim/checker.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp_cts::sim {
+namespace {
+
+// As CUDA's caching allocator divides its pools.
+constexpr std::size_t largest_small_allocation = std::size_t{1} << 20;
+
+bool overlap(Extent a, Extent b) {
+  return a.begin < b.end && b.begin < a.end;
+}
+bool contains(Extent outer, Extent inner) {
+  return outer.begin <= inner.begin && inner.end <= outer.end;
+}
+
+std::string quoted(const FindingSide& side) {
+  std::string text = "'" + side.operation + "'";
+  if (!side.scope.empty()) text += " (in " + side.scope + ")";
+  return text;
+}
+
+std::string missing_wait(FindingKind kind, const FindingSide& earlier, const FindingSide& later) {
+  if (kind == FindingKind::use_after_free)
+    return "before the memory is freed: the stream it was allocated on waits for " + earlier.timeline +
+           " behind '" + earlier.operation + "'; or record_stream(" + earlier.timeline + ")";
+  if (later.timeline == "host")
+    return "before '" + later.operation + "' the host synchronizes with " + earlier.timeline +
+           ", or with an event recorded there behind '" + earlier.operation + "'";
+  return later.timeline + " waits, before '" + later.operation + "', for an event recorded on " +
+         earlier.timeline + " behind '" + earlier.operation + "'";
+}
+
+}  // namespace
+
+std::uint64_t Clock::advance(Timeline timeline) {
+  if (timeline >= at_.size()) at_.resize(timeline + 1);
+  return ++at_[timeline];
+}
+
+void Clock::join(const Clock& other) {
+  if (at_.size() < other.at_.size()) at_.resize(other.at_.size());
+  for (std::size_t i = 0; i < other.at_.size(); ++i) at_[i] = std::max(at_[i], other.at_[i]);
+}
+
+Checker& Checker::instance() {
+  static auto* const checker = new Checker;  // memory is freed until the very end of a process
+  return *checker;
+}
+
+Checker::Checker() : clocks_(1), names_{"host"}, operations_(1) {}
+
+Timeline Checker::add_stream(std::string name) {
+  const std::lock_guard lock(mutex_);
+  clocks_.emplace_back();
+  names_.push_back(std::move(name));
+  return static_cast<Timeline>(clocks_.size() - 1);
+}
+
+void Checker::name_stream(Timeline timeline, std::string name) {
+  const std::lock_guard lock(mutex_);
+  names_.at(timeline) = std::move(name);
+}
+
+void Checker::name(Allocation& allocation, std::string name) {
+  const std::lock_guard lock(mutex_);
+  allocation.name = std::move(name);
+}
+
+std::uint32_t Checker::number_of(std::string_view operation, std::string_view scope) {
+  std::string key(operation);
+  key.append(1, '\0').append(scope);
+  const auto [at, fresh] =
+      operation_numbers_.try_emplace(std::move(key), static_cast<std::uint32_t>(operations_.size()));
+  if (fresh) operations_.push_back({std::string(operation), std::string(scope)});
+  return at->second;
+}
+
+Checker::Step Checker::step(Timeline on, std::string_view operation, std::string_view scope) {
+  Step step;
+  step.on_ = on;
+  if (suspended()) return step;
+  const std::lock_guard lock(mutex_);
+  if (on != host_timeline) clocks_[on].join(clocks_[host_timeline]);
+  step.epoch_ = clocks_[on].advance(on);
+  step.operation_ = number_of(operation, scope);
+  step.noted_ = true;
+  return step;
+}
+
+Checker::Step Checker::launch(Timeline stream, std::string_view operation, std::string_view scope) {
+  ++launches_;
+  return step(stream, operation, scope);
+}
+
+Checker::Step Checker::on_host(std::string_view operation, std::string_view scope) {
+  return step(host_timeline, operation, scope);
+}
+
+void Checker::Step::access(Allocation& allocation, Extent bytes, bool write) const {
+  if (noted_ && bytes.begin < bytes.end) instance().access(*this, allocation, bytes, write);
+}
+
+void Checker::access(const Step& step, Allocation& allocation, Extent bytes, bool write) {
+  const std::lock_guard lock(mutex_);
+  const Access now{step.on_, step.epoch_, step.operation_, write, bytes};
+  // Of this step: what was launched after it knows more, but that is not asked here.
+  const Clock& clock = clocks_[step.on_];
+  for (const Access& before : allocation.accesses) {
+    if (!(before.write || write) || !overlap(before.bytes, bytes)) continue;
+    if (clock.knows(before.on, before.epoch)) continue;
+    const bool unfinished = step.on_ == host_timeline && !write;
+    conflict(unfinished ? FindingKind::host_read_unfinished : FindingKind::stream_race, before, now,
+             describe(allocation), "", allocation.bytes);
+  }
+  if (write) {
+    for (const FormerUse& former : allocation.former) {
+      if (!clock.knows(former.access.on, former.access.epoch))
+        conflict(FindingKind::use_after_free, former.access, now, describe(allocation), former.buffer,
+                 allocation.bytes);
+    }
+    // Whoever comes after this write comes after what the write has been held against.
+    if (contains(bytes, {0, allocation.bytes})) allocation.former.clear();
+    if (allocation.first_write == 0) allocation.first_write = step.operation_;
+  }
+  // What knows this access knows these.
+  std::erase_if(allocation.accesses, [&](const Access& before) {
+    return (write || !before.write) && contains(bytes, before.bytes) && clock.knows(before.on, before.epoch);
+  });
+  allocation.accesses.push_back(now);
+}
+
+Clock Checker::record(Timeline stream) {
+  const std::lock_guard lock(mutex_);
+  Clock event = clocks_[stream];
+  event.join(clocks_[host_timeline]);
+  return event;
+}
+
+void Checker::wait(Timeline stream, const Clock& event) {
+  const std::lock_guard lock(mutex_);
+  clocks_[stream].join(event);
+}
+
+void Checker::host_waits(const Clock& event) {
+  wait(host_timeline, event);
+}
+
+void Checker::host_waits_for(Timeline stream) {
+  wait(host_timeline, record(stream));
+}
+
+void Checker::host_waits_for_all() {
+  const std::lock_guard lock(mutex_);
+  for (const Clock& clock : clocks_) clocks_[host_timeline].join(clock);
+}
+
+bool Checker::host_knows(const Clock& event) {
+  const std::lock_guard lock(mutex_);
+  for (Timeline timeline = 0; timeline < clocks_.size(); ++timeline) {
+    if (!clocks_[host_timeline].knows(timeline, event.of(timeline))) return false;
+  }
+  return true;
+}
+
+void Checker::allocated(Allocation& allocation) {
+  const std::lock_guard lock(mutex_);
+  allocation.number = ++allocations_;
+  if (allocation.on_host || suspended()) return;
+  const auto pool =
+      pools_.find({allocation.device, allocation.pool, allocation.bytes <= largest_small_allocation});
+  if (pool == pools_.end()) return;
+  std::erase_if(pool->second, [&](const FormerUse& former) {
+    return clocks_[host_timeline].knows(former.access.on, former.access.epoch);
+  });
+  allocation.former = pool->second;
+}
+
+Clock Checker::freed(Allocation& allocation) {
+  const std::lock_guard lock(mutex_);
+  Clock held;
+  if (allocation.on_host) return held;  // PyTorch's allocator of pinned memory waits for copies by itself
+  for (const Timeline recorded : allocation.recorded) held.join(clocks_[recorded]);
+  auto& pool = pools_[{allocation.device, allocation.pool, allocation.bytes <= largest_small_allocation}];
+  for (const Access& access : allocation.accesses) {
+    const bool over = clocks_[host_timeline].knows(access.on, access.epoch);
+    if (over || held.knows(access.on, access.epoch)) continue;
+    // Of one timeline the last is enough: whoever knows it knows the others.
+    const auto same = std::find_if(pool.begin(), pool.end(),
+                                   [&](const FormerUse& former) { return former.access.on == access.on; });
+    if (same == pool.end())
+      pool.push_back({access, describe(allocation)});
+    else if (same->access.epoch < access.epoch)
+      *same = {access, describe(allocation)};
+  }
+  return held;
+}
+
+FindingSide Checker::side(const Access& access) const {
+  const Operation& operation = operations_[access.operation];
+  return {operation.name, operation.scope, names_[access.on], access.write};
+}
+
+std::string Checker::describe(const Allocation& allocation) const {
+  if (!allocation.name.empty()) return allocation.name;
+  const std::string kind = allocation.on_host ? "pinned memory" : "buffer";
+  if (allocation.first_write == 0) return "a " + kind + " not written before";
+  const Operation& operation = operations_[allocation.first_write];
+  return "the " + kind + " first written by '" + operation.name + "'" +
+         (operation.scope.empty() ? "" : " (in " + operation.scope + ")");
+}
+
+void Checker::conflict(FindingKind kind, const Access& earlier, const Access& later, std::string buffer,
+                       const std::string& freed, std::size_t bytes) {
+  Finding finding;
+  finding.kind = kind;
+  finding.earlier = side(earlier);
+  finding.later = side(later);
+  finding.buffer =
+      freed.empty() ? std::move(buffer) : freed + ", freed and, it may be, handed out again as " + buffer;
+  finding.bytes = bytes;
+  finding.missing = missing_wait(kind, finding.earlier, finding.later);
+  std::string key = std::string(finding_code(kind)) + finding.buffer + quoted(finding.earlier) +
+                    finding.earlier.timeline + quoted(finding.later) + finding.later.timeline;
+  const auto [at, fresh] = findings_.try_emplace(key, std::move(finding));
+  if (fresh)
+    order_.push_back(std::move(key));
+  else
+    ++at->second.times;
+}
+
+std::vector<Finding> Checker::drain() {
+  const std::lock_guard lock(mutex_);
+  std::vector<Finding> drained;
+  for (const std::string& key : order_) drained.push_back(std::move(findings_.at(key)));
+  findings_.clear();
+  order_.clear();
+  return drained;
+}
+
+const char* finding_code(FindingKind kind) {
+  switch (kind) {
+    case FindingKind::use_after_free:
+      return "use_after_free";
+    case FindingKind::host_read_unfinished:
+      return "host_read_unfinished";
+    default:
+      return "stream_race";
+  }
+}
+
+std::string describe(const Finding& finding) {
+  auto touched = [](const FindingSide& side) {
+    return quoted(side) + " on " + side.timeline + (side.write ? " writes" : " reads");
+  };
+  return finding.buffer + " (" + std::to_string(finding.bytes) + " bytes): " + touched(finding.earlier) +
+         ", then " + touched(finding.later) + ", and nothing orders the two; missing: " + finding.missing;
+}
+
+std::vector<Finding> drain_findings() {
+  return Checker::instance().drain();
+}
+std::uint64_t launches() {
+  return Checker::instance().launches();
+}
+Unobserved::Unobserved() {
+  Checker::instance().suspend();
+}
+Unobserved::~Unobserved() {
+  Checker::instance().resume();
+}
+
+}  // namespace fsdp_cts::sim

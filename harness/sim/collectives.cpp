@@ -1,0 +1,245 @@
+#include "harness/sim/collectives.hpp"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "harness/sim/memory.hpp"
+#include "harness/sim/scopes.hpp"
+#include "harness/sim/streams.hpp"
+
+namespace fsdp_cts::sim {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Lists = std::vector<Tensors>;
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+c10::Stream stream_of_device(c10::Device device) {
+  return c10::impl::getDeviceGuardImpl(device_type)->getNewStream(device);
+}
+
+class StreamWork final : public c10d::Work {
+ public:
+  // `done`: recorded behind the collective.
+  StreamWork(int rank, c10d::OpType type, std::shared_ptr<c10::Event> done, c10::Device device,
+             Tensors results)
+      : c10d::Work(rank, type), done_(std::move(done)), device_(device), results_(std::move(results)) {
+    finish();
+  }
+  bool isCompleted() override { return done_->query(); }
+  bool wait(std::chrono::milliseconds) override {
+    done_->block(current_stream(device_.index()));
+    return true;
+  }
+  void synchronize() override { wait(kNoTimeout); }
+  Tensors result() override { return results_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                           std::vector<c10::Device>{device_});
+    future->markCompleted(c10::IValue(results_));
+    return future;
+  }
+
+ private:
+  std::shared_ptr<c10::Event> done_;
+  c10::Device device_;
+  Tensors results_;
+};
+
+Tensors flat(const Lists& lists) {
+  Tensors all;
+  for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+Tensors on_cpu(const Tensors& tensors) {
+  Tensors made;
+  for (const at::Tensor& tensor : tensors) made.push_back(sim::on_cpu(tensor));
+  return made;
+}
+
+Lists on_cpu(const Lists& lists) {
+  Lists made;
+  for (const Tensors& list : lists) made.push_back(on_cpu(list));
+  return made;
+}
+
+class Backend final : public c10d::Backend {
+ public:
+  explicit Backend(c10::intrusive_ptr<c10d::Backend> transport)
+      : c10d::Backend(transport->getRank(), transport->getSize()), transport_(std::move(transport)) {}
+
+  const std::string getBackendName() const override { return "sim"; }
+  void setTimeout(std::chrono::milliseconds timeout) override { transport_->setTimeout(timeout); }
+
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    return issue("c10d::broadcast_", c10d::OpType::BROADCAST, options, tensors, tensors, [&] {
+      auto cpu = on_cpu(tensors);
+      return transport_->broadcast(cpu, options);
+    });
+  }
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    return issue("c10d::allreduce_", c10d::OpType::ALLREDUCE, options, tensors, tensors, [&] {
+      auto cpu = on_cpu(tensors);
+      return transport_->allreduce(cpu, options);
+    });
+  }
+  WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
+    return issue("c10d::allreduce_coalesced_", c10d::OpType::ALLREDUCE_COALESCED, options, tensors, tensors,
+                 [&] {
+                   auto cpu = on_cpu(tensors);
+                   return transport_->allreduce_coalesced(cpu, options);
+                 });
+  }
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    return issue("c10d::reduce_", c10d::OpType::REDUCE, options, tensors, tensors, [&] {
+      auto cpu = on_cpu(tensors);
+      return transport_->reduce(cpu, options);
+    });
+  }
+  WorkPointer allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
+    return issue("c10d::allgather_", c10d::OpType::ALLGATHER, options, inputs, flat(outputs), [&] {
+      auto cpu_outputs = on_cpu(outputs);
+      auto cpu_inputs = on_cpu(inputs);
+      return transport_->allgather(cpu_outputs, cpu_inputs, options);
+    });
+  }
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) override {
+    return issue("c10d::_allgather_base_", c10d::OpType::_ALLGATHER_BASE, options, {input}, {output}, [&] {
+      auto cpu_output = sim::on_cpu(output);
+      auto cpu_input = sim::on_cpu(input);
+      return transport_->_allgather_base(cpu_output, cpu_input, options);
+    });
+  }
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) override {
+    return issue("c10d::allgather_into_tensor_coalesced_", c10d::OpType::ALLGATHER_COALESCED, options, inputs,
+                 outputs, [&] {
+                   auto cpu_outputs = on_cpu(outputs);
+                   auto cpu_inputs = on_cpu(inputs);
+                   return transport_->allgather_into_tensor_coalesced(cpu_outputs, cpu_inputs, options);
+                 });
+  }
+  WorkPointer gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
+    return issue("c10d::gather_", c10d::OpType::GATHER, options, inputs, flat(outputs), [&] {
+      auto cpu_outputs = on_cpu(outputs);
+      auto cpu_inputs = on_cpu(inputs);
+      return transport_->gather(cpu_outputs, cpu_inputs, options);
+    });
+  }
+  WorkPointer scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) override {
+    return issue("c10d::scatter_", c10d::OpType::SCATTER, options, flat(inputs), outputs, [&] {
+      auto cpu_outputs = on_cpu(outputs);
+      auto cpu_inputs = on_cpu(inputs);
+      return transport_->scatter(cpu_outputs, cpu_inputs, options);
+    });
+  }
+  WorkPointer reduce_scatter(Tensors& outputs, Lists& inputs,
+                             const c10d::ReduceScatterOptions& options) override {
+    return issue("c10d::reduce_scatter_", c10d::OpType::REDUCE_SCATTER, options, flat(inputs), outputs, [&] {
+      auto cpu_outputs = on_cpu(outputs);
+      auto cpu_inputs = on_cpu(inputs);
+      return transport_->reduce_scatter(cpu_outputs, cpu_inputs, options);
+    });
+  }
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& options) override {
+    return issue("c10d::_reduce_scatter_base_", c10d::OpType::_REDUCE_SCATTER_BASE, options, {input},
+                 {output}, [&] {
+                   auto cpu_output = sim::on_cpu(output);
+                   auto cpu_input = sim::on_cpu(input);
+                   return transport_->_reduce_scatter_base(cpu_output, cpu_input, options);
+                 });
+  }
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& options) override {
+    return issue("c10d::reduce_scatter_tensor_coalesced_", c10d::OpType::COALESCED, options, inputs, outputs,
+                 [&] {
+                   auto cpu_outputs = on_cpu(outputs);
+                   auto cpu_inputs = on_cpu(inputs);
+                   return transport_->reduce_scatter_tensor_coalesced(cpu_outputs, cpu_inputs, options);
+                 });
+  }
+  WorkPointer barrier(const c10d::BarrierOptions& options) override {
+    return issue("c10d::barrier", c10d::OpType::BARRIER, options, {}, {},
+                 [&] { return transport_->barrier(options); });
+  }
+
+ private:
+  template <typename Options>
+  WorkPointer issue(const char* name, c10d::OpType type, const Options& options, const Tensors& inputs,
+                    const Tensors& outputs, const std::function<WorkPointer()>& carry_out) {
+    c10::Device device(device_type, current_device());
+    for (const Tensors* tensors : {&inputs, &outputs}) {
+      for (const at::Tensor& tensor : *tensors) {
+        TORCH_CHECK(tensor.device().type() == device_type, name,
+                    " of backend sim takes tensors of the device, not of ", tensor.device());
+        device = tensor.device();
+      }
+    }
+    const c10::DeviceGuard device_guard(device);
+    const c10::Stream current = current_stream(device.index());
+    const c10::Stream stream = options.asyncOp ? own_stream(device) : current;
+    if (stream != current) {
+      c10::Event ready(device_type);
+      ready.record(current);
+      ready.block(stream);
+    }
+    const c10::StreamGuard stream_guard(stream);
+    const auto step = Checker::instance().launch(timeline_of(stream), name, scope());
+    for (const at::Tensor& tensor : inputs) note(step, tensor, false);
+    for (const at::Tensor& tensor : outputs) note(step, tensor, true);
+    {
+      const at::AutoDispatchBelowADInplaceOrView autograd;
+      const c10::impl::ExcludeDispatchKeyGuard modes{c10::python_ks};
+      const at::DisableRecordFunctionGuard profilers;
+      if (const auto work = carry_out()) work->wait();
+    }
+    auto done = std::make_shared<c10::Event>(device_type);
+    done->record(stream);
+    return c10::make_intrusive<StreamWork>(getRank(), type, std::move(done), device, outputs);
+  }
+
+  static void note(const Checker::Step& step, const at::Tensor& tensor, bool write) {
+    Allocation* const allocation = allocation_of(tensor);
+    if (allocation == nullptr) return;
+    if (write)
+      step.writes(*allocation, extent_of(tensor));
+    else
+      step.reads(*allocation, extent_of(tensor));
+  }
+
+  c10::Stream own_stream(c10::Device device) {
+    const std::lock_guard lock(mutex_);
+    const auto at = streams_.find(device.index());
+    if (at != streams_.end()) return at->second;
+    const c10::Stream made = stream_of_device(device);
+    name_stream(made, "a process group's stream of " + device.str());
+    return streams_.emplace(device.index(), made).first->second;
+  }
+
+  c10::intrusive_ptr<c10d::Backend> transport_;
+  std::mutex mutex_;
+  std::map<c10::DeviceIndex, c10::Stream> streams_;
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> transport) {
+  TORCH_CHECK(transport != nullptr, "backend sim needs a backend for the CPU");
+  return c10::make_intrusive<Backend>(std::move(transport));
+}
+
+}  // namespace fsdp_cts::sim
