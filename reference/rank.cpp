@@ -96,7 +96,11 @@ void Rank::control(sdk::Model& model, const sdk::Json& verb) {
   const std::string name = verb.at("verb"), module = verb.value("module", "");
   for (Unit* unit : units_of(model)) {
     auto* sharded = dynamic_cast<FullyShardUnit*>(unit);
+    if (auto* flat = dynamic_cast<FlatUnit*>(unit); flat && name == "register_comm_hook")
+      flat->comm_hook_scale = verb.at("scale");
     if (!sharded) continue;
+    if (name == "set_all_reduce_hook" && sharded->path() == module)
+      sharded->all_reduce_hook = {verb.at("scale"), verb.contains("mean_over")};
     if (name == "set_gradient_divide_factor" && sharded->path() == module)
       sharded->divide_factor = verb.at("value");
     if (!sharded->is_inside(module)) continue;

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from torch.distributed.fsdp._common_utils import TrainingState, _FSDPState
@@ -57,6 +58,19 @@ class FlatParameterOperations(Checkpoints):
         if isinstance(model.module, FullyShardedDataParallel):
             return model.module.no_sync()
         return _without_gradient_sync(states(model))
+
+    def control(self, model: Model, step: Step) -> None:
+        """`register_comm_hook`, the one control that this API has."""
+        scale = step["scale"]
+
+        def hook(group: dist.ProcessGroup, gradient: torch.Tensor, output: torch.Tensor | None = None) -> None:
+            gradient.mul_(scale)
+            if output is None:
+                dist.all_reduce(gradient, group=group)
+            else:
+                dist.reduce_scatter_tensor(output, gradient, group=group)
+
+        model.module.register_comm_hook(model.module.process_group, hook)
 
     def clip_grad_norm(self, model: Model, max_norm: float, norm_type: float) -> torch.Tensor:
         return model.module.clip_grad_norm_(max_norm, norm_type)

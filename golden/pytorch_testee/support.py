@@ -60,8 +60,10 @@ def _step(step: dict[str, Any], plan: dict[str, Any] | None, device: torch.devic
     verb, api = step["verb"], plan["api"] if plan else None
     if verb == "shard" and plan is None:
         return "the model has no plan"
-    if verb in CONTROLS and api != "fully_shard":
+    if (verb in CONTROLS or verb == "step_in_backward") and api != "fully_shard":
         return "only FSDP2 has it"
+    if verb == "register_comm_hook" and api != "fsdp":
+        return "only FSDP1's wrapper has it"
     if verb == "enter" and step["scope"] != "no_grad":
         if api is None or (step["scope"] == "summon" and api == "fully_shard"):
             return f"scope {step['scope']} is FSDP1's"

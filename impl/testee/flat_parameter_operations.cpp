@@ -96,6 +96,22 @@ std::function<void()> FlatParameterOperations::enter(sdk::Model& model, const sd
   return left(Unit::summon_full_params(*model.module, options));
 }
 
+// `register_comm_hook`, the one control that this API has.
+void FlatParameterOperations::control(sdk::Model& model, const sdk::Json& verb) {
+  Unit root = Unit::of(*model.module);
+  const auto reduce = [group = root.process_group(), scale = verb.at("scale").get<double>()](
+                          at::Tensor gradient, at::Tensor shard) {
+    const fsdp::CallSite site{"", false, fsdp::Phase::backward};
+    gradient.mul_(scale);
+    if (shard.defined()) {
+      group->reduce_scatter(shard, gradient, {}, site)->wait();
+    } else {
+      group->all_reduce(gradient, {}, site)->wait();
+    }
+  };
+  root.register_comm_hook(reduce);
+}
+
 at::Tensor FlatParameterOperations::clip_grad_norm(sdk::Model& model, double max_norm, double norm_type) {
   return Unit::of(*model.module).clip_grad_norm_(max_norm, norm_type);
 }

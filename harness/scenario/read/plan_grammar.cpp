@@ -18,6 +18,11 @@ const Fields& plan_fields() {
        false,
        {},
        "[replicate, shard], hybrid only"},
+      {"replicas",
+       {.types = types::string, .words = {"native", "by_hook"}},
+       false,
+       {},
+       "by_hook: fully_shard gets the mesh's second dimension only"},
       {"units", {.types = types::list, .each = &unit}, true, {}, "calls of the API, in order"},
   };
   return table;

@@ -60,8 +60,16 @@ class ProgramCheck {
     if (verb == "forward") forward(step);
     if (verb == "loss") loss(step);
     if (verb == "backward") known("register", step["loss"], registers_);
+    if (verb == "leaf") {
+      known("input", step["input"], inputs_);
+      registers_.insert(step["into"].get<std::string>());
+    }
+    if (verb == "take_gradient") {
+      known("register", step["of"], registers_);
+      registers_.insert(step["into"].get<std::string>());
+    }
     if (verb == "optimizer") optimizers_.insert(step["as"].get<std::string>());
-    if (verb == "step" || verb.ends_with("optimizer_state_dict") ||
+    if (verb == "step" || verb == "step_in_backward" || verb.ends_with("optimizer_state_dict") ||
         (verb == "zero_grad" && step.contains("optimizer")))
       known("optimizer", step["optimizer"], optimizers_);
     if (verb == "shard" && !case_.plans.contains(step["model"].get<std::string>()))

@@ -76,6 +76,7 @@ class Interpreter {
   std::vector<std::function<void()>> scopes_;  // how to leave each open one
   int no_grad_depth_ = 0;
   std::chrono::milliseconds delay_after_loss_{0};
+  std::map<std::string, std::int64_t> gradient_hooks_;  // calls of `step_in_backward`'s hooks, by instance
   std::vector<Attempt> attempts_;
 };
 

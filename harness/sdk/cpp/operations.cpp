@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <set>
 #include <thread>
@@ -21,6 +23,15 @@ Exposed copy_of(const std::string& name, const at::Tensor& tensor) {
   return {name, tensor.detach().clone(), whole(tensor.sizes().vec()), tensor.requires_grad(),
           tensor.scalar_type()};
 }
+
+class GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit GradientHook(std::function<void(at::Tensor)> hook) : hook_(std::move(hook)) {}
+  void operator()(const at::Tensor& parameter) override { hook_(parameter); }
+
+ private:
+  std::function<void(at::Tensor)> hook_;
+};
 
 Slot slot_of(Model& model, const std::string& name) {
   for (Slot& slot : parameter_slots_with_ties(*model.module)) {
@@ -66,6 +77,12 @@ Tensors Operations::forward(Model& model, const std::string& module, Tensors inp
 void Operations::backward(const at::Tensor& loss) {
   loss.backward();
 }
+
+void Operations::hook_gradient(Model& model, const std::string& name, std::function<void(at::Tensor)> hook) {
+  torch::autograd::impl::set_post_acc_grad_hooks(exposed(model, name),
+                                                 std::make_unique<GradientHook>(std::move(hook)));
+}
+
 void Operations::set_training(Model& model, bool training) {
   model.module->train(training);
 }

@@ -99,6 +99,9 @@ class Operations {
   virtual Tensors forward(Model& model, const std::string& module,
                           Tensors inputs);  // module: path, "" is all
   virtual void backward(const at::Tensor& loss);
+  // From now on `hook` gets the parameter whenever its gradient has been set or added to: by autograd, or,
+  // where gradients are reduced, once the reduced one is there.
+  virtual void hook_gradient(Model& model, const std::string& name, std::function<void(at::Tensor)> hook);
   virtual void set_training(Model& model, bool training);
   virtual void zero_grad(Model& model, bool set_to_none);
   virtual void control(Model& model,

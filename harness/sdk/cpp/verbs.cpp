@@ -31,6 +31,13 @@ void Verbs::act(const Json& step) {
   if (verb == "forward") return forward(step);
   if (verb == "loss") return loss(step);
   if (verb == "backward") return operations_.backward(one(step.value("loss", "loss")));
+  if (verb == "leaf") {
+    at::Tensor leaf = one(step.at("input")).detach().clone().set_requires_grad(true);
+    in_.registers_[step.at("into")] = {std::move(leaf)};
+    return;
+  }
+  if (verb == "take_gradient") return take_gradient(step);
+  if (verb == "step_in_backward") return step_in_backward(step);
   if (verb == "step") return in_.optimizers_.at(step.value("optimizer", "optimizer")).optimizer->step();
   if (verb == "mode") return operations_.set_training(model(step), step.at("mode") == "train");
   if (verb == "enter") return enter(step);
@@ -72,6 +79,8 @@ void Verbs::act(const Json& step) {
                                                  "set_reshard_after_forward",
                                                  "set_is_last_backward",
                                                  "set_gradient_divide_factor",
+                                                 "set_all_reduce_hook",
+                                                 "register_comm_hook",
                                                  "unshard",
                                                  "wait_unshard",
                                                  "reshard",
@@ -175,6 +184,29 @@ void Verbs::loss(const Json& step) {
   }
   in_.registers_[step.value("into", "loss")] = {result};
   operations_.sleep(in_.delay_after_loss_);
+}
+
+void Verbs::take_gradient(const Json& step) {
+  const std::string of = step.at("of");
+  const at::Tensor gradient = one(of).grad();
+  if (!gradient.defined()) throw std::invalid_argument("\"" + of + "\" has no gradient");
+  in_.registers_[step.at("into")] = {gradient.detach().clone()};
+}
+
+// The optimizer is given the one parameter whose gradient has just come: all others have none by now.
+void Verbs::step_in_backward(const Json& step) {
+  Interpreter::NamedOptimizer& of = in_.optimizers_.at(step.value("optimizer", "optimizer"));
+  Model& updated = in_.model(of.instance);
+  std::int64_t& calls = in_.gradient_hooks_[of.instance];
+  for (const Parameter& parameter : operations_.parameters(updated)) {
+    if (!parameter.requires_grad.value_or(parameter.value.requires_grad())) continue;
+    operations_.hook_gradient(updated, parameter.name,
+                              [&calls, optimizer = of.optimizer.get()](at::Tensor received) {
+                                ++calls;
+                                optimizer->step();
+                                received.mutable_grad().reset();
+                              });
+  }
 }
 
 // One operation over all copies; the result is what became of them, flattened, one behind the other.

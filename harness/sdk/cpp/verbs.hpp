@@ -18,6 +18,8 @@ class Verbs {
   void zero_grad(const Json& step);
   void forward(const Json& step);
   void loss(const Json& step);
+  void take_gradient(const Json& step);
+  void step_in_backward(const Json& step);
   void foreach_mul(const Json& step);
   void mutate(const Json& step);
   void enter(const Json& step);

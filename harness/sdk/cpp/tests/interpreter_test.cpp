@@ -100,6 +100,39 @@ TEST(Interpreter, TrainsAStep) {
   EXPECT_FALSE(item["sharded"]);
 }
 
+TEST(Interpreter, StepsInBackwardAndTakesTheGradientAway) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "optimizer"}, {"as", "o"}, {"model", "model"}, {"kind", "SGD"}, {"lr", 0.5}},
+           {{"verb", "step_in_backward"}, {"optimizer", "o"}},
+           forward(),
+           sum,
+           backward,
+           observe({"parameters", "gradients", "counters"})});
+  const Played run(c);
+  EXPECT_EQ(run.tensor("parameters").item<float>(), 3 - 0.5f * 3);
+  EXPECT_TRUE(run.entry("gradients")["items"][0]["none"]);
+  EXPECT_EQ(run.entry("counters")["values"], Json({{"gradient_hooks", 1}}));
+}
+
+TEST(Interpreter, TakesTheGradientOfALeafAndLeavesTheInputAlone) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "leaf"}, {"input", "x"}, {"into", "asked"}},
+           forward("asked"),
+           sum,
+           backward,
+           {{"verb", "take_gradient"}, {"of", "asked"}, {"into", "gradient"}},
+           observe({"register:gradient"})});
+  EXPECT_TRUE(at::equal(Played(c).tensor("register:gradient"), at::full({2, 1}, 3.f)));  // the weight
+
+  CaseInMemory without;
+  one_weight(without);
+  without.steps({{{"verb", "leaf"}, {"input", "x"}, {"into", "asked"}},
+                 {{"verb", "take_gradient"}, {"of", "asked"}, {"into", "gradient"}}});
+  EXPECT_THROW(Played{without}, std::invalid_argument);
+}
+
 TEST(Interpreter, LayersSayWhenTheyComputeAndTheVerbInWhichPhase) {
   CaseInMemory c;
   one_weight(c);

@@ -4,7 +4,7 @@ overrides only what its library does differently; the interpreter turns programs
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,6 +119,11 @@ class Operations:
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()
+
+    def hook_gradient(self, model: Model, name: str, hook: Callable[[torch.Tensor], None]) -> None:
+        """From now on `hook` gets the parameter whenever its gradient has been set or added to: by autograd, or, where gradients are
+        reduced, once the reduced one is there."""
+        self.exposed(model, name).register_post_accumulate_grad_hook(hook)
 
     def set_training(self, model: Model, training: bool) -> None:
         model.module.train(training)

@@ -84,6 +84,34 @@ def _loss(run: Interpreter, step: Step) -> None:
     sleep(run.delay_after_loss, run.operations.device)
 
 
+def _leaf(run: Interpreter, step: Step) -> None:
+    (tensor,) = _values(run, step["input"])
+    run.context.registers[step["into"]] = (tensor.detach().clone().requires_grad_(),)
+
+
+def _take_gradient(run: Interpreter, step: Step) -> None:
+    gradient = run.context.register(step["of"]).grad
+    if gradient is None:
+        raise ValueError(f"'{step['of']}' has no gradient")
+    run.context.registers[step["into"]] = (gradient.detach().clone(),)
+
+
+def _step_in_backward(run: Interpreter, step: Step) -> None:
+    """The optimizer is given the one parameter whose gradient has just come: all others have none by now."""
+    instance, optimizer = run.optimizers[step.get("optimizer", "optimizer")]
+    model, calls = run.context.model(instance), run.context.gradient_hooks
+    calls.setdefault(instance, 0)
+
+    def hook(received: torch.Tensor) -> None:
+        calls[instance] += 1
+        optimizer.step()
+        received.grad = None
+
+    for parameter in run.operations.parameters(model):
+        if parameter.requires_grad:
+            run.operations.hook_gradient(model, parameter.name, hook)
+
+
 def _optimizer(run: Interpreter, step: Step) -> None:
     model = _model(run, step)
     name = step.get("as", "optimizer")
@@ -165,6 +193,7 @@ CONTROLS = (
     "set_reshard_after_forward",
     "set_is_last_backward",
     "set_gradient_divide_factor",
+    "set_all_reduce_hook",
     "unshard",
     "wait_unshard",
     "reshard",
@@ -185,6 +214,10 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "forward": ("forward", _forward),
     "loss": ("forward", _loss),
     "backward": ("backward", lambda run, step: run.operations.backward(run.context.register(step.get("loss", "loss")))),
+    "leaf": ("other", _leaf),
+    "take_gradient": ("other", _take_gradient),
+    "step_in_backward": ("optimizer", _step_in_backward),
+    "register_comm_hook": ("other", _control),
     "step": ("optimizer", lambda run, step: run.optimizer(step.get("optimizer", "optimizer")).step()),
     "mode": ("other", lambda run, step: run.operations.set_training(_model(run, step), step["mode"] == "train")),
     "mutate": ("other", lambda run, step: mutate(run.operations, step)),

@@ -95,6 +95,24 @@ class Programs(unittest.TestCase):
         self.assertTrue(torch.equal(gradients["1.bias"], torch.tensor([4.0])))
         self.assertTrue(torch.equal(tensors_of(seen, "parameters")["1.weight"], w1 - 0.5 * hidden.sum(0)))
 
+    def test_steps_in_backward_and_takes_the_gradient_away(self) -> None:
+        program = [step("step_in_backward", optimizer="optimizer"), step("forward", input=["x"]), step("loss", kind="sum"), step("backward", loss="loss")]
+        (normal,) = run(BUILD, SGD, train(), observe("parameters"))
+        (seen,) = run(BUILD, SGD, *program, observe("parameters", "gradients", "counters"))
+        for name, value in tensors_of(normal, "parameters").items():
+            self.assertTrue(torch.equal(tensors_of(seen, "parameters")[name], value), name)
+        self.assertEqual([item["none"] for item in seen.entries[1]["items"]], [True] * 4)
+        self.assertEqual(seen.entries[2]["values"], {"gradient_hooks": 4})
+
+    def test_takes_the_gradient_of_a_leaf(self) -> None:
+        leaf, take = step("leaf", input="x", into="asked"), step("take_gradient", of="asked", into="gradient")
+        backward = [step("forward", input=["asked"]), step("loss", kind="sum"), step("backward", loss="loss")]
+        (seen,) = run(BUILD, leaf, *backward, take, observe("register:gradient"))
+        expected = (DATA["parameters/model/1.weight"] @ DATA["parameters/model/0.weight"]).expand(4, 3)
+        self.assertTrue(torch.equal(seen.tensors["register:gradient"], expected))
+        with self.assertRaises(StepFailed):
+            run(BUILD, leaf, take)
+
     def test_a_ranks_own_values_win(self) -> None:
         (zero,), (one,) = (run(BUILD, observe("parameters"), rank=rank) for rank in (0, 1))
         self.assertTrue(torch.equal(tensors_of(one, "parameters")["1.bias"], DATA["parameters/model/1.bias@1"]))
