@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 from torch.distributed.tensor import DTensor, Shard
@@ -48,6 +48,9 @@ class FullyShardOperations(Checkpoints):
             fully_shard(modules[0] if len(modules) == 1 else modules, mesh=mesh, **_arguments(model, unit))
 
     # Training.
+    def register_forward_method(self, model: Model, module: str, method: str) -> None:
+        register_fsdp_forward_method(model.submodule(module), method)
+
     def control(self, model: Model, step: Step) -> None:
         verb, value, target = step["verb"], step.get("value"), model.submodule(step.get("module", ""))
         if verb == "set_is_last_backward":

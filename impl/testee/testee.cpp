@@ -68,6 +68,7 @@ std::optional<std::string> unsupported_step(const sdk::Json& step, const std::st
   if (verb == "enter" && step.at("scope") != "no_grad" && fsdp2)
     return step.at("scope").get<std::string>() + " belongs to the flat-parameter APIs";
   if (verb == "step_in_backward" && !fsdp2) return "hooks on gradients belong to fully_shard";
+  if (verb == "register_forward_method" && !fsdp2) return "FSDP1 knows no method but forward";
   if (verb == "register_comm_hook" && api != "fsdp") return "communication hooks belong to the FSDP1 wrapper";
   if (verb == "compile") return "there is no graph compiler for C++";
   if (verb == "clip_grad_norm" && api == "composable") return "the composable form has no clip_grad_norm";

@@ -73,6 +73,12 @@ Fields fsdp_settings() {
       {"ignored_modules", rules::names},
       {"ignored_parameters", rules::names},
       {"device_id", {types::integer | types::string | types::null}},
+      {"sync_module_states", rules::boolean},
+      {"param_init",
+       {.types = types::string, .words = {"data"}},
+       false,
+       {},
+       "a function gives modules on the meta device their initial values"},
   };
 }
 

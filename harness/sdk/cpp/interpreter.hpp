@@ -71,6 +71,7 @@ class Interpreter {
   std::map<std::string, Model> models_;
   std::map<std::string, Tensors>& registers_ = context_.registers;
   std::map<std::string, NamedOptimizer> optimizers_;
+  std::map<std::string, std::unique_ptr<Scaler>> scalers_;
   std::map<std::string, std::pair<std::string, StateDict>>
       state_dicts_;                            // name -> instance it is of, contents
   std::vector<std::function<void()>> scopes_;  // how to leave each open one

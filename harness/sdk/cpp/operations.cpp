@@ -71,9 +71,24 @@ std::unique_ptr<Optimizer> Operations::make_optimizer(Model& model, const Json& 
   return sdk::make_optimizer(verb, selected);
 }
 
+std::unique_ptr<Scaler> Operations::make_scaler(Model&, Optimizer& optimizer, const Json& verb) {
+  return sdk::make_scaler(scaler_settings(verb), optimizer);
+}
+
 Tensors Operations::forward(Model& model, const std::string& module, Tensors inputs) {
   return model.module->child(module).forward(std::move(inputs));
 }
+
+Tensors Operations::call_method(Model& model, const std::string& module, const std::string& method,
+                                Tensors inputs) {
+  return model.module->child(module).call_method(method, std::move(inputs));
+}
+
+// A hook that a library has put around forward is around the method, too.
+void Operations::register_forward_method(Model& model, const std::string& module, const std::string& method) {
+  model.module->child(module).hook_method(method);
+}
+
 void Operations::backward(const at::Tensor& loss) {
   loss.backward();
 }

@@ -109,6 +109,9 @@ class Operations:
     def make_optimizer(self, model: Model, step: Step) -> torch.optim.Optimizer:
         return make_optimizer(step, self.named_parameters(model))
 
+    def make_scaler(self, model: Model, settings: dict[str, Any]) -> torch.amp.GradScaler:
+        return torch.amp.GradScaler(self.device.type, **settings)
+
     def compile(self, model: Model, step: Step) -> None:
         raise Unsupported("this testee compiles no graphs")
 
@@ -116,6 +119,12 @@ class Operations:
     def forward(self, model: Model, module: str, inputs: list[torch.Tensor]) -> Any:
         """`module`: path of the part to call, "" is all."""
         return (model.now(module) if module else model.called)(*inputs)
+
+    def call_method(self, model: Model, module: str, method: str, inputs: list[torch.Tensor]) -> Any:
+        return getattr(model.now(module), method)(*inputs)
+
+    def register_forward_method(self, model: Model, module: str, method: str) -> None:
+        """From now on the method of that module counts as its forward. Where nothing stands around forward it needs nothing."""
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()
