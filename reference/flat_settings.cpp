@@ -53,6 +53,7 @@ FlatSettings flat_settings(const Json& unit, const Json& plan, const RankPlace& 
   s.use_orig_params = s.composable || unit.value("use_orig_params", false);
   s.mixed_precision = mixed_precision(policy, place.widen);
   s.full_precision_in_eval = switched_on("FSDP_USE_FULL_PREC_IN_EVAL");
+  s.sync_module_states = unit.value("sync_module_states", false);
   s.skip_writeback_check = switched_on("FSDP_SKIP_WRITEBACK_CHECK");
   s.shown = {{"sharding_strategy", s.sharding_strategy},
              {"use_orig_params", s.use_orig_params},

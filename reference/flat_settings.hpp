@@ -33,6 +33,7 @@ struct FlatSettings {
   bool composable = false;
   // Environment at construction.
   bool full_precision_in_eval = false, skip_writeback_check = false;
+  bool sync_module_states = false;
   Json shown;  // what `units` observes
 
   bool shards() const { return sharding_strategy != "NO_SHARD"; }

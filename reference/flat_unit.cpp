@@ -134,6 +134,19 @@ void FlatUnit::exchange_shards(const std::vector<Unit*>& peers) {
   }
 }
 
+void FlatUnit::take_first_ranks_states(const std::vector<Unit*>& peers) {
+  if (!settings_.sync_module_states || !settings_.group.communicates) return;
+  const c10::AutoGradMode no_grad(false);
+  const auto set = static_cast<std::size_t>(settings_.group.size * settings_.group.replicas);
+  for (std::size_t r = 0; r < peers.size(); ++r) {
+    Unit& first = *peers[r / set * set];
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      peers[r]->parameters()[i].master.detach().copy_(first.parameters()[i].master.detach());
+    const auto from = sdk::named_buffers(first.module()), to = sdk::named_buffers(peers[r]->module());
+    for (std::size_t i = 0; i < to.size(); ++i) at::Tensor(to[i].second).copy_(from[i].second);
+  }
+}
+
 void FlatUnit::before_backward() {
   if (!seen_.empty()) write_back();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -25,9 +25,13 @@ class FlatUnit : public Unit {
   // rank. `peers` are the same unit on every rank.
   void exchange_shards(const std::vector<Unit*>& peers);
 
+  // With sync_module_states, once the unit is made on every rank.
+  void take_first_ranks_states(const std::vector<Unit*>& peers);
+
   void set_root(bool is_root) { is_root_ = is_root; }
   const FlatSettings& settings() const { return settings_; }
-  bool sync_gradients = true;  // false inside no_sync
+  bool sync_gradients = true;             // false inside no_sync
+  std::optional<double> comm_hook_scale;  // a hook reduces: the sum over ranks of gradients times this
   // Floating buffers that belong to this unit, not to a nested one, with their original dtypes.
   struct Buffer {
     sdk::Module* owner;

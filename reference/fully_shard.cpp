@@ -36,11 +36,11 @@ MixedPrecisionPolicy mixed_precision_policy(const Json& policy, bool widen) {
 
 FullyShardUnit::FullyShardUnit(std::vector<std::pair<std::string, sdk::Module*>> modules,
                                std::vector<UnitParameter> parameters, std::vector<std::int64_t> shard_dims,
-                               MixedPrecisionPolicy policy, std::optional<int> replicate_size)
+                               MixedPrecisionPolicy policy, Replicas replicas)
     : Unit(std::move(modules), std::move(parameters)),
       shard_dims_(std::move(shard_dims)),
       policy_(policy),
-      replicate_size_(replicate_size),
+      replicas_(replicas),
       unreduced_(parameters_.size()) {}
 
 at::ScalarType FullyShardUnit::compute_dtype(const UnitParameter& parameter) const {
@@ -73,8 +73,9 @@ sdk::Unit FullyShardUnit::describe() const {
 std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Json& plan, bool widen,
                                                      bool reduces_in_original_dtype) {
   const Json mesh = plan.value("mesh", Json());
-  std::optional<int> replicate_size;
-  if (mesh.is_array() && mesh.size() == 2) replicate_size = mesh.at(0).get<int>();
+  Replicas replicas;
+  if (mesh.is_array() && mesh.size() == 2)
+    replicas = {mesh.at(0).get<int>(), plan.value("replicas", "native") == "native"};
   const std::vector<sdk::Slot> all_slots = parameter_slots_with_ties(root);
   std::set<sdk::Module*> sharded;
   std::set<const at::TensorImpl*> claimed;
@@ -113,7 +114,7 @@ std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Js
     MixedPrecisionPolicy policy = mixed_precision_policy(unit.value("mixed_precision", Json()), widen);
     policy.reduces_in_original_dtype = reduces_in_original_dtype;
     units.push_back(std::make_unique<FullyShardUnit>(std::move(leaders), std::move(parameters),
-                                                     std::move(shard_dims), policy, replicate_size));
+                                                     std::move(shard_dims), policy, replicas));
   }
   return units;
 }

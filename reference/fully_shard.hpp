@@ -19,11 +19,18 @@ struct MixedPrecisionPolicy {
 // `widen`: every named dtype is float64.
 MixedPrecisionPolicy mixed_precision_policy(const Json& policy, bool widen);
 
+struct Replicas {
+  int count = 1;
+  // On a mesh of two dimensions, be the first 1: all-reduces can be put off. Otherwise replicas know nothing
+  // of each other, unless a hook of the user's makes them.
+  bool native = false;
+};
+
 class FullyShardUnit : public Unit {
  public:
   FullyShardUnit(std::vector<std::pair<std::string, sdk::Module*>> modules,
                  std::vector<UnitParameter> parameters, std::vector<std::int64_t> shard_dims,
-                 MixedPrecisionPolicy policy, std::optional<int> replicate_size);
+                 MixedPrecisionPolicy policy, Replicas replicas);
 
   void before_backward() override {}
   void reduce(const std::vector<Unit*>& peers, Order order) override;
@@ -32,6 +39,11 @@ class FullyShardUnit : public Unit {
   bool reduce_gradients = true;      // set_requires_gradient_sync
   bool all_reduce_gradients = true;  // set_requires_all_reduce
   std::optional<double> divide_factor;
+  struct AllReduceHook {
+    double scale = 1;
+    bool mean_over_replicas = false;
+  };
+  std::optional<AllReduceHook> all_reduce_hook;
 
  protected:
   at::ScalarType compute_dtype(const UnitParameter& parameter) const override;
@@ -46,7 +58,7 @@ class FullyShardUnit : public Unit {
 
   std::vector<std::int64_t> shard_dims_;  // of each parameter; 0 unless the plan says otherwise
   MixedPrecisionPolicy policy_;
-  std::optional<int> replicate_size_;  // on a mesh of two dimensions, be it 1: all-reduces can be put off
+  Replicas replicas_;
   std::vector<at::Tensor> unreduced_;  // each parameter's gradient that waits for a reduction
   at::Tensor partial_;                 // reduce-scattered, waiting for an all-reduce
 };

@@ -1,5 +1,7 @@
 // How FSDP2 turns the gradients of all ranks into sharded ones: accumulation, layout, division, rounding.
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "reference/fully_shard.hpp"
 
@@ -65,6 +67,19 @@ at::Tensor unchunked(const at::Tensor& flat, at::IntArrayRef shape, std::int64_t
   return at::cat(chunks, dim).narrow(dim, 0, shape[at_dim]);
 }
 
+// Each shard on its own: its position in its own buffer decides the ring's order.
+void all_reduce(std::vector<at::Tensor>& by_replica, std::int64_t shards, double divisor, Order order) {
+  std::vector<at::Tensor> reduced;
+  for (std::int64_t s = 0; s < shards; ++s) {
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& sum : by_replica) copies.push_back(sum.view({shards, -1}).select(0, s));
+    reduced.push_back(sum_over_ranks(copies, order));
+  }
+  at::Tensor total = at::cat(reduced);
+  divide(total, divisor);
+  for (at::Tensor& sum : by_replica) sum = total.clone();
+}
+
 }  // namespace
 
 std::optional<at::ScalarType> FullyShardUnit::reduce_dtype() const {
@@ -111,6 +126,7 @@ void FullyShardUnit::accept_gradients(const std::vector<std::size_t>& used, cons
     const at::Tensor full =
         unchunked(slots.narrow(1, start, length), p.master.sizes(), shard_dims_[k], shards);
     accumulate_gradient(p.master, full.to(p.master.scalar_type()));
+    if (const auto& hook = torch::autograd::impl::post_acc_grad_hooks(p.master)) (*hook)(p.master);
     start += length;
   }
 }
@@ -126,10 +142,10 @@ void FullyShardUnit::reduce(const std::vector<Unit*>& peers, Order order) {
     if (unreduced_[k].defined()) used.push_back(k);
   }
   if (used.empty()) return;
-  const auto replicas = static_cast<std::size_t>(replicate_size_.value_or(1));
+  const auto replicas = static_cast<std::size_t>(replicas_.count);
   const std::size_t shards = ranks.size() / replicas;
   const auto shard_count = static_cast<std::int64_t>(shards);
-  const bool put_off = !all_reduce_gradients && replicate_size_.has_value();
+  const bool put_off = !all_reduce_gradients && replicas_.native;
 
   std::vector<at::Tensor> by_replica;  // reduce-scattered, all shards one after the other
   Division d;
@@ -138,8 +154,8 @@ void FullyShardUnit::reduce(const std::vector<Unit*>& peers, Order order) {
     for (std::size_t s = 0; s < shards; ++s) {
       FullyShardUnit& rank = *ranks[replica * shards + s];
       buffers.push_back(rank.flat_gradient(used, shard_count));
-      d = division(buffers.back().scalar_type(), static_cast<double>(shards), static_cast<double>(replicas),
-                   divide_factor);
+      d = division(buffers.back().scalar_type(), static_cast<double>(shards),
+                   replicas_.native ? static_cast<double>(replicas) : 1, divide_factor);
       if (d.premultiply != 1) buffers.back() = buffers.back() * d.premultiply;
       divide(buffers.back(), d.before);
       std::fill(rank.unreduced_.begin(), rank.unreduced_.end(), at::Tensor());
@@ -154,21 +170,17 @@ void FullyShardUnit::reduce(const std::vector<Unit*>& peers, Order order) {
   }
   if (put_off) return;
 
-  at::Tensor total = by_replica.front();
-  if (replicas > 1) {
-    // Each shard is all-reduced on its own: its position in its own buffer decides the ring's order.
-    std::vector<at::Tensor> shards_reduced;
-    for (std::size_t s = 0; s < shards; ++s) {
-      std::vector<at::Tensor> copies;
-      for (const at::Tensor& sum : by_replica)
-        copies.push_back(sum.view({shard_count, -1}).select(0, static_cast<std::int64_t>(s)));
-      shards_reduced.push_back(sum_over_ranks(copies, order));
-    }
-    total = at::cat(shards_reduced);
-    divide(total, d.after_all_reduce);
+  if (replicas > 1 && replicas_.native) all_reduce(by_replica, shard_count, d.after_all_reduce, order);
+  if (all_reduce_hook) {
+    if (all_reduce_hook->mean_over_replicas)
+      all_reduce(by_replica, shard_count, static_cast<double>(replicas), order);
+    for (at::Tensor& sum : by_replica) sum.mul_(all_reduce_hook->scale);
   }
-  divide(total, d.after);
-  for (FullyShardUnit* rank : ranks) rank->accept_gradients(used, total, shard_count);
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    at::Tensor total = by_replica[r / shards].clone();
+    divide(total, d.after);
+    ranks[r]->accept_gradients(used, total, shard_count);
+  }
 }
 
 }  // namespace fsdp_cts::reference

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -42,6 +43,9 @@ void Rank::shard(sdk::Model& model) {
   }
   for (const auto& unit : sharded.units) unit->install();
   sharded_[model.instance] = std::move(sharded);
+  const Json& units = model.plan.at("units");
+  if (std::any_of(units.begin(), units.end(), [](const Json& unit) { return unit.contains("param_init"); }))
+    materialize(model);
 }
 
 // Units hold on to masters, which are on the meta device until now: they and their slots get the values of a
@@ -85,10 +89,20 @@ sdk::Tensors Rank::forward(sdk::Model& model, const std::string& module, sdk::Te
 }
 
 void Rank::backward(const at::Tensor& loss) {
-  for (auto& [instance, sharded] : sharded_) {
-    for (const auto& unit : sharded.units) unit->before_backward();
+  const auto for_all_units = [this](const auto& act) {
+    for (auto& [instance, sharded] : sharded_) {
+      for (const auto& unit : sharded.units) act(*unit);
+    }
+  };
+  for_all_units([](Unit& unit) { unit.before_backward(); });
+  for_all_units([](Unit& unit) { unit.show_compute(); });
+  try {
+    loss.backward();
+  } catch (...) {
+    for_all_units([](Unit& unit) { unit.show_masters(); });
+    throw;
   }
-  loss.backward();
+  for_all_units([](Unit& unit) { unit.show_masters(); });
 }
 
 // What has no effect on values has none here: gathering, freeing and prefetching.
@@ -96,7 +110,11 @@ void Rank::control(sdk::Model& model, const sdk::Json& verb) {
   const std::string name = verb.at("verb"), module = verb.value("module", "");
   for (Unit* unit : units_of(model)) {
     auto* sharded = dynamic_cast<FullyShardUnit*>(unit);
+    if (auto* flat = dynamic_cast<FlatUnit*>(unit); flat && name == "register_comm_hook")
+      flat->comm_hook_scale = verb.at("scale");
     if (!sharded) continue;
+    if (name == "set_all_reduce_hook" && sharded->path() == module)
+      sharded->all_reduce_hook = {verb.at("scale"), verb.contains("mean_over")};
     if (name == "set_gradient_divide_factor" && sharded->path() == module)
       sharded->divide_factor = verb.at("value");
     if (!sharded->is_inside(module)) continue;

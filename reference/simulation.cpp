@@ -49,8 +49,10 @@ std::vector<std::optional<sdk::Observation>> Simulation::run(int step) {
   }
   const sdk::Json& done = interpreters_.front()->context().a_case.program.at(static_cast<std::size_t>(step));
   if (done.at("verb") == "backward") reduce(step, acted);
+  if (done.at("verb") == "shard")
+    for_flat_units(done.value("model", "model"), &FlatUnit::take_first_ranks_states);
   if (done.at("verb") == "leave" && done.at("scope") == "summon" && done.value("writeback", true))
-    exchange_shards(done.value("model", "model"));
+    for_flat_units(done.value("model", "model"), &FlatUnit::exchange_shards);
   return answers;
 }
 
@@ -60,12 +62,13 @@ std::vector<Unit*> Simulation::peers(const std::string& instance, std::size_t un
   return peers;
 }
 
-void Simulation::exchange_shards(const std::string& instance) {
+void Simulation::for_flat_units(const std::string& instance,
+                                void (FlatUnit::*act)(const std::vector<Unit*>& peers)) {
   const auto sharded = ranks_.front()->sharded().find(instance);
   if (sharded == ranks_.front()->sharded().end()) return;
   for (std::size_t u = 0; u < sharded->second.units.size(); ++u) {
     const std::vector<Unit*> units = peers(instance, u);
-    if (auto* flat = dynamic_cast<FlatUnit*>(units.front())) flat->exchange_shards(units);
+    if (auto* flat = dynamic_cast<FlatUnit*>(units.front())) (flat->*act)(units);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/sdk/cpp/interpreter.hpp"
+#include "reference/flat_unit.hpp"
 #include "reference/perturbation.hpp"
 #include "reference/rank.hpp"
 #include "reference/reduction.hpp"
@@ -26,7 +27,8 @@ class Simulation {
  private:
   std::vector<Unit*> peers(const std::string& instance, std::size_t unit) const;  // on every rank
   void reduce(int step, const std::vector<bool>& acted);
-  void exchange_shards(const std::string& instance);  // when a summon with writeback is left
+  // `act` on each unit of the first rank, with the same unit of all ranks.
+  void for_flat_units(const std::string& instance, void (FlatUnit::*act)(const std::vector<Unit*>& peers));
 
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::unique_ptr<sdk::Interpreter>> interpreters_;

@@ -15,6 +15,7 @@ bool Unit::is_inside(const std::string& ancestor) const {
 void Unit::install() {
   for (const auto& [path, module] : modules_) {
     module->add_pre_forward_hook([this](sdk::Tensors inputs) {
+      if (!hidden_.empty()) return before_forward(std::move(inputs));  // recomputed in backward
       if (!to_run_.empty()) return inputs;
       for (const auto& each : modules_) to_run_.insert(each.second);
       inputs = before_forward(std::move(inputs));
@@ -22,6 +23,7 @@ void Unit::install() {
       return inputs;
     });
     module->add_post_forward_hook([this, module = module](sdk::Tensors outputs) {
+      if (!hidden_.empty()) return outputs;
       to_run_.erase(module);
       if (!to_run_.empty()) return outputs;
       reshard();
@@ -47,6 +49,21 @@ void Unit::reshard() {
   for (UnitParameter& p : parameters_) {
     for (const sdk::Slot& slot : p.slots) slot.owner->set_parameter(slot.key, p.master);
   }
+}
+
+void Unit::show_compute() {
+  for (UnitParameter& p : parameters_) {
+    if (!p.compute.defined()) continue;
+    for (const sdk::Slot& slot : p.slots) {
+      hidden_.emplace_back(slot, slot.tensor());
+      slot.owner->set_parameter(slot.key, p.compute);
+    }
+  }
+}
+
+void Unit::show_masters() {
+  for (const auto& [slot, tensor] : hidden_) slot.owner->set_parameter(slot.key, tensor);
+  hidden_.clear();
 }
 
 void Unit::end_backward() {

@@ -39,6 +39,9 @@ class Unit {
   void abandon_forward();
   // Before autograd runs on this rank.
   virtual void before_backward() = 0;
+  // While autograd runs: a forward that is recomputed must find what the first one found.
+  void show_compute();
+  void show_masters();
   // After autograd ran on all ranks, before `reduce`. Of a group some modules may never have run: the pass is
   // over.
   void end_backward();
@@ -65,6 +68,7 @@ class Unit {
   void unshard();
   void reshard();
 
+  std::vector<std::pair<sdk::Slot, at::Tensor>> hidden_;  // while compute parameters are shown in backward
   std::set<const sdk::Module*> to_run_;  // while the unit is whole in forward: modules that have not run yet
 };
 

@@ -4,7 +4,7 @@ entry (`composable`, from the testee's hello); golden/README.md has the evidence
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -36,6 +36,8 @@ def fully_shard(
     cpu_offload: CPUOffload | None = None,
     ignored_modules: Iterable[nn.Module] | None = None,
     device_id: torch.device | None = None,
+    param_init_fn: Callable[[nn.Module], None] | None = None,
+    sync_module_states: bool = False,
     forward_prefetch: bool = False,
     ignored_states: Iterable[Any] | None = None,
 ) -> nn.Module:
@@ -56,6 +58,8 @@ def fully_shard(
             "cpu_offload": cpu_offload,
             "ignored_modules": ignored_modules,
             "device_id": device_id,
+            "param_init_fn": param_init_fn,
+            "sync_module_states": sync_module_states,
             "forward_prefetch": forward_prefetch,
             "ignored_states": ignored_states,
         }
@@ -73,7 +77,7 @@ def fully_shard(
     init._init_runtime_state(state)
     init._init_prefetching_state(state, BackwardPrefetch.BACKWARD_PRE, forward_prefetch)
     init._init_buffer_state(state, module)
-    init._init_param_handle_from_module(state, module, device_id, None, False)
+    init._init_param_handle_from_module(state, module, device_id, param_init_fn, sync_module_states)
     init._init_state_dict_state(state)
     _register_all_state_dict_hooks(state)
     _register_pre_forward_hook(state, module)

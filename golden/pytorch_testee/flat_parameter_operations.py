@@ -9,9 +9,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 from torch.distributed.fsdp._common_utils import TrainingState, _FSDPState
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp._traversal_utils import _get_fsdp_states_with_modules
 
 from fsdp_cts_sdk import Exposed, Model, Parameter, StateDict, whole
@@ -37,7 +39,17 @@ class FlatParameterOperations(Checkpoints):
         self._instruments.know(model)
         apply = apply_wrapper if model.plan["api"] == "fsdp" else apply_composable
         for unit in model.plan["units"]:
-            apply(model, unit, self._groups)
+            apply(model, unit, self._groups, lambda module: self._initialize(model, module))
+
+    def _initialize(self, model: Model, module: torch.nn.Module) -> None:
+        """`param_init_fn`."""
+        module.to_empty(device=self.device, recurse=False)
+        prefix = f"{model.paths[module]}." if model.paths[module] else ""
+        owned = [("parameters", module.named_parameters(recurse=False)), ("buffers", module.named_buffers(recurse=False))]
+        with torch.no_grad():
+            for kind, tensors in owned:
+                for name, tensor in tensors:
+                    tensor.copy_(self.context.data.value(f"{kind}/{model.instance}/{prefix}{name}", tensor.shape))
 
     def materialize(self, model: Model) -> None:
         """The constructor has allocated already; only values are missing."""
@@ -48,6 +60,9 @@ class FlatParameterOperations(Checkpoints):
         flat = {id(view.flat): view.name for view in reversed(FlatViews(model, states(model)).all())}
         return [(flat.get(id(p), clean_name(name)), p) for name, p in model.module.named_parameters()]
 
+    def make_scaler(self, model: Model, settings: dict[str, Any]) -> torch.amp.GradScaler:
+        return ShardedGradScaler(self.device.type, process_group=self._groups.process_group("world"), **settings)
+
     # Training.
     def enter(self, model: Model, step: Step) -> AbstractContextManager[Any]:
         if step["scope"] == "summon":
@@ -57,6 +72,19 @@ class FlatParameterOperations(Checkpoints):
         if isinstance(model.module, FullyShardedDataParallel):
             return model.module.no_sync()
         return _without_gradient_sync(states(model))
+
+    def control(self, model: Model, step: Step) -> None:
+        """`register_comm_hook`, the one control that this API has."""
+        scale = step["scale"]
+
+        def hook(group: dist.ProcessGroup, gradient: torch.Tensor, output: torch.Tensor | None = None) -> None:
+            gradient.mul_(scale)
+            if output is None:
+                dist.all_reduce(gradient, group=group)
+            else:
+                dist.reduce_scatter_tensor(output, gradient, group=group)
+
+        model.module.register_comm_hook(model.module.process_group, hook)
 
     def clip_grad_norm(self, model: Model, max_norm: float, norm_type: float) -> torch.Tensor:
         return model.module.clip_grad_norm_(max_norm, norm_type)

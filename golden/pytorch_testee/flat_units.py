@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -15,13 +16,15 @@ from pytorch_testee import composable
 from pytorch_testee.groups import HYBRID, Groups
 from pytorch_testee.wrap_policies import make_policy
 
+ModuleInit = Callable[[nn.Module], None]  # gives a module's own parameters and buffers memory and values
+
 _DTYPES = ("param_dtype", "reduce_dtype", "buffer_dtype")
 _FLAGS = ("keep_low_precision_grads", "cast_forward_inputs", "cast_root_forward_inputs")
 
 
 def settings_to_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     """The keys that a unit and a custom wrap rule share, as the wrapper names them. An absent key stays absent."""
-    arguments = {key: settings[key] for key in ("use_orig_params", "forward_prefetch", "limit_all_gathers") if key in settings}
+    arguments = {key: settings[key] for key in ("use_orig_params", "forward_prefetch", "limit_all_gathers", "sync_module_states") if key in settings}
     if settings.get("sharding_strategy") is not None:
         arguments["sharding_strategy"] = ShardingStrategy[settings["sharding_strategy"]]
     if "backward_prefetch" in settings:
@@ -34,10 +37,10 @@ def settings_to_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def apply_wrapper(model: Model, unit: dict[str, Any], groups: Groups) -> None:
+def apply_wrapper(model: Model, unit: dict[str, Any], groups: Groups, init: ModuleInit) -> None:
     set_debug_level_from_env()  # PyTorch reads it when a process starts, and a case may switch it
     (path,) = unit["modules"]
-    wrapper = _wrapped(model, model.submodule(path), unit, groups)
+    wrapper = _wrapped(model, model.submodule(path), unit, groups, init)
     if path == "":
         model.module = wrapper
     else:
@@ -45,10 +48,11 @@ def apply_wrapper(model: Model, unit: dict[str, Any], groups: Groups) -> None:
         setattr(model.submodule(parent), name, wrapper)
 
 
-def _wrapped(model: Model, module: nn.Module, unit: dict[str, Any], groups: Groups) -> nn.Module:
+def _wrapped(model: Model, module: nn.Module, unit: dict[str, Any], groups: Groups, init: ModuleInit) -> nn.Module:
     context = unit.get("enable_wrap")
     if context is None:
-        return FullyShardedDataParallel(module, **_wrapper_arguments(model, unit, groups))
+        arguments = {"param_init_fn": init} if unit.get("param_init") else {}
+        return FullyShardedDataParallel(module, **_wrapper_arguments(model, unit, groups), **arguments)
     explicit = _asked_arguments(model, unit, groups)
     if context == "outside":
         return wrap(module, **explicit)
@@ -75,7 +79,7 @@ def _asked_arguments(model: Model, unit: dict[str, Any], groups: Groups) -> dict
     return arguments
 
 
-def apply_composable(model: Model, unit: dict[str, Any], groups: Groups) -> None:
+def apply_composable(model: Model, unit: dict[str, Any], groups: Groups, init: ModuleInit) -> None:
     (path,) = unit["modules"]
     arguments = {**_device(unit, groups), **_composable_names(settings_to_arguments(unit)), **_ignored(model, unit)}
     if unit.get("sharding_strategy") in HYBRID:
@@ -85,6 +89,8 @@ def apply_composable(model: Model, unit: dict[str, Any], groups: Groups) -> None
         arguments["process_group"] = groups.process_group(unit.get("process_group", "world"))
     if unit.get("auto_wrap"):
         arguments["policy"] = make_policy(unit["auto_wrap"], lambda rule: _composable_names(settings_to_arguments(rule)))
+    if unit.get("param_init"):
+        arguments["param_init_fn"] = init
     composable.fully_shard(model.submodule(path), **arguments)
 
 

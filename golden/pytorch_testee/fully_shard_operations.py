@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 from torch.distributed.tensor import DTensor, Shard
@@ -39,18 +40,25 @@ class FullyShardOperations(Checkpoints):
     # Construction.
     def shard(self, model: Model) -> None:
         mesh = self._groups.mesh(model.plan)
+        if model.plan.get("replicas") == "by_hook":
+            mesh = mesh["shard"]
         self._instruments.know(model)
         for unit in model.plan["units"]:
             modules = [model.submodule(path) for path in unit["modules"]]
             fully_shard(modules[0] if len(modules) == 1 else modules, mesh=mesh, **_arguments(model, unit))
 
     # Training.
+    def register_forward_method(self, model: Model, module: str, method: str) -> None:
+        register_fsdp_forward_method(model.submodule(module), method)
+
     def control(self, model: Model, step: Step) -> None:
         verb, value, target = step["verb"], step.get("value"), model.submodule(step.get("module", ""))
         if verb == "set_is_last_backward":
             target.set_is_last_backward(value)
         elif verb == "set_gradient_divide_factor":
             set_gradient_divide_factor(target, value)
+        elif verb == "set_all_reduce_hook":
+            target.set_all_reduce_hook(self._all_reduce_hook(model, step))
         elif verb == "unshard" and step.get("async"):
             self._unshards[model.instance, step["module"]] = target.unshard(async_op=True)
         elif verb == "wait_unshard":
@@ -63,6 +71,16 @@ class FullyShardOperations(Checkpoints):
         else:
             for module in _fsdp_modules(target):
                 getattr(module, verb)(value, recurse=False)
+
+    def _all_reduce_hook(self, model: Model, step: Step) -> Callable[[torch.Tensor], None]:
+        group = self._groups.mesh(model.plan).get_group("replicate") if "mean_over" in step else None
+
+        def hook(reduced: torch.Tensor) -> None:
+            if group is not None:
+                dist.all_reduce(reduced, group=group, op=dist.ReduceOp.AVG)
+            reduced.mul_(step["scale"])
+
+        return hook
 
     def enter(self, model: Model, step: Step) -> AbstractContextManager[Any]:
         return _without_gradient_sync(model)  # the only scope this API has; see `support.py`

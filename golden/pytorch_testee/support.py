@@ -45,6 +45,8 @@ def _plan(plan: dict[str, Any], device: torch.device) -> str | None:
             return f"fully_shard takes ignored_params from PyTorch 2.7 on, this is {torch.__version__}"
         if unit.get("cpu_offload") and device.type == "cpu":
             return "CPU offload pins memory, which needs an accelerator"
+        if unit.get("sync_module_states") and device.type == "cpu":
+            return "sync_module_states broadcasts from accelerator to accelerator only"
         if plan["api"] == "composable":
             for key, only in _COMPOSABLE_FIXED.items():
                 if key in unit and unit[key] != only:
@@ -60,8 +62,10 @@ def _step(step: dict[str, Any], plan: dict[str, Any] | None, device: torch.devic
     verb, api = step["verb"], plan["api"] if plan else None
     if verb == "shard" and plan is None:
         return "the model has no plan"
-    if verb in CONTROLS and api != "fully_shard":
+    if (verb in CONTROLS or verb in ("step_in_backward", "register_forward_method")) and api != "fully_shard":
         return "only FSDP2 has it"
+    if verb == "register_comm_hook" and api != "fsdp":
+        return "only FSDP1's wrapper has it"
     if verb == "enter" and step["scope"] != "no_grad":
         if api is None or (step["scope"] == "summon" and api == "fully_shard"):
             return f"scope {step['scope']} is FSDP1's"

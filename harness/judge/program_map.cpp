@@ -16,6 +16,8 @@ std::string phase_of(const std::string& verb, const Json& step) {
       {"loss", "forward"},
       {"backward", "backward"},
       {"step", "optimizer"},
+      {"unscale", "optimizer"},
+      {"scaler_step", "optimizer"},
       {"optimizer", "optimizer"},
       {"unshard", "unshard"},
       {"reshard", "reshard"},

@@ -19,6 +19,7 @@ class FlatOptimizer : public LibraryOptimizer {
 
   void step() override { optimizer_->step(); }
   void zero_grad(bool set_to_none) override { optimizer_->zero_grad(set_to_none); }
+  std::vector<at::Tensor> tensors() const override { return optimizer_->tensors(); }
   fsdp::OptimizerState library_state() const override { return optimizer_->library_state(); }
   void load_library_state(const fsdp::OptimizerState& state) override {
     optimizer_->load_library_state(state);

@@ -62,7 +62,7 @@ void FlatParameterOperations::delay_free_of(sdk::Module& module) {
 
 void FlatParameterOperations::shard(sdk::Model& model) {
   for (const auto& module : model.module->modules()) delay_free_of(dynamic_cast<sdk::Module&>(*module));
-  const FlatPlan plan(model, library().world);
+  const FlatPlan plan(model, library().world, context().data);
   for (const sdk::Json& unit : model.plan.at("units")) plan.apply(unit);
 }
 
@@ -94,6 +94,22 @@ std::function<void()> FlatParameterOperations::enter(sdk::Model& model, const sd
   options.offload_to_cpu = verb.value("offload_to_cpu", options.offload_to_cpu);
   options.with_grads = verb.value("with_grads", options.with_grads);
   return left(Unit::summon_full_params(*model.module, options));
+}
+
+// `register_comm_hook`, the one control that this API has.
+void FlatParameterOperations::control(sdk::Model& model, const sdk::Json& verb) {
+  Unit root = Unit::of(*model.module);
+  const auto reduce = [group = root.process_group(), scale = verb.at("scale").get<double>()](
+                          at::Tensor gradient, at::Tensor shard) {
+    const fsdp::CallSite site{"", false, fsdp::Phase::backward};
+    gradient.mul_(scale);
+    if (shard.defined()) {
+      group->reduce_scatter(shard, gradient, {}, site)->wait();
+    } else {
+      group->all_reduce(gradient, {}, site)->wait();
+    }
+  };
+  root.register_comm_hook(reduce);
 }
 
 at::Tensor FlatParameterOperations::clip_grad_norm(sdk::Model& model, double max_norm, double norm_type) {

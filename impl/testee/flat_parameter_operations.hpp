@@ -20,6 +20,7 @@ class FlatParameterOperations : public LibraryOperations {
   void shard(sdk::Model& model) override;
   void materialize(sdk::Model& model) override;
   std::unique_ptr<sdk::Optimizer> make_optimizer(sdk::Model& model, const sdk::Json& verb) override;
+  void control(sdk::Model& model, const sdk::Json& verb) override;
   std::function<void()> enter(sdk::Model& model, const sdk::Json& verb) override;
   at::Tensor clip_grad_norm(sdk::Model& model, double max_norm, double norm_type) override;
   void delay(std::chrono::milliseconds duration, const std::string& at) override;

@@ -4,6 +4,7 @@
 
 #include "fsdp/comm/dummy_group.hpp"
 #include "fsdp/wrap/enable_wrap.hpp"
+#include "fsdp/wrap/module_tree.hpp"
 #include "impl/testee/plan.hpp"
 
 namespace fsdp_cts::testee {
@@ -62,7 +63,20 @@ flat::ComposableOptions composable(const flat::FSDPOptions& options) {
   result.ignored_modules = options.ignored_modules;
   result.ignored_parameters = options.ignored_parameters;
   result.forward_prefetch = options.forward_prefetch;
+  result.sync_module_states = options.sync_module_states;
+  result.param_init_fn = options.param_init_fn;
   return result;
+}
+
+// Of the module's own parameters and buffers.
+void set_initial_values(sdk::Module& module, const std::string& instance, const sdk::Data& data) {
+  const auto value = [&](const char* kind, const std::string& name) {
+    return data.get(std::string(kind) + "/" + instance + "/" + fsdp::qualified(module.path(), name));
+  };
+  for (const std::string& name : module.parameter_names())
+    at::Tensor(module.parameter(name)).copy_(value("parameters", name));
+  for (const std::string& name : module.buffer_names())
+    at::Tensor(module.buffer(name)).copy_(value("buffers", name));
 }
 
 bool given(const sdk::Json& keys, const char* key) {
@@ -107,6 +121,12 @@ void FlatPlan::set(const sdk::Json& keys, Options& options) const {
   options.forward_prefetch = keys.value("forward_prefetch", options.forward_prefetch);
   options.limit_all_gathers = keys.value("limit_all_gathers", options.limit_all_gathers);
   options.cpu_offload = keys.value("cpu_offload", options.cpu_offload);
+  options.sync_module_states = keys.value("sync_module_states", options.sync_module_states);
+  if (given(keys, "param_init")) {
+    options.param_init_fn = [data = data_, instance = model_.instance](torch::nn::Module& module) {
+      set_initial_values(dynamic_cast<sdk::Module&>(module), instance, data);
+    };
+  }
   if (const sdk::Json paths = keys.value("ignored_modules", sdk::Json::array()); !paths.empty())
     options.ignored_modules = modules_at(model_, paths);
   for (const sdk::Json& name : keys.value("ignored_parameters", sdk::Json::array()))

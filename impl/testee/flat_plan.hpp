@@ -13,8 +13,8 @@ namespace fsdp_cts::testee {
 // The plan of one model, applied unit by unit.
 class FlatPlan {
  public:
-  FlatPlan(const sdk::Model& model, std::shared_ptr<fsdp::Communicator> world)
-      : model_(model), world_(std::move(world)) {}
+  FlatPlan(const sdk::Model& model, std::shared_ptr<fsdp::Communicator> world, const sdk::Data& data)
+      : model_(model), world_(std::move(world)), data_(data) {}
 
   // The front door that the plan and the unit name. Absent keys keep the library's defaults. Throws
   // std::invalid_argument for a module, parameter or policy that is not there.
@@ -33,6 +33,7 @@ class FlatPlan {
 
   const sdk::Model& model_;
   std::shared_ptr<fsdp::Communicator> world_;
+  const sdk::Data& data_;
 };
 
 sdk::Json settings_of(const fsdp::flat::FullyShardedDataParallel& unit);

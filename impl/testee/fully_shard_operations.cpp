@@ -17,7 +17,8 @@ void FullyShardOperations::end_case() {
 }
 
 void FullyShardOperations::shard(sdk::Model& model) {
-  const fsdp::DeviceMesh mesh = mesh_of(model.plan, library().world);
+  fsdp::DeviceMesh mesh = mesh_of(model.plan, library().world);
+  if (model.plan.value("replicas", "native") == "by_hook") mesh = fsdp::DeviceMesh(mesh.group(1));
   for (const sdk::Json& unit : model.plan.at("units")) {
     fsdp::FullyShardOptions options = options_of(unit, *model.module);
     options.mesh = mesh;
@@ -69,6 +70,7 @@ void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
     return unit.set_modules_to_forward_prefetch(modules_at(model, verb.at("targets")));
   if (what == "set_backward_prefetch")
     return unit.set_modules_to_backward_prefetch(modules_at(model, verb.at("targets")));
+  if (what == "set_all_reduce_hook") return unit.set_all_reduce_hook(all_reduce_hook(model, verb));
   const sdk::Json& value = verb.at("value");
   if (what == "set_requires_gradient_sync") return unit.set_requires_gradient_sync(value);
   if (what == "set_requires_all_reduce") return unit.set_requires_all_reduce(value);
@@ -78,6 +80,22 @@ void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
   if (what == "set_is_last_backward") return unit.set_is_last_backward(value);
   if (what == "set_gradient_divide_factor") return unit.set_gradient_divide_factor(value);
   throw sdk::Error("NotImplementedError", "the fully_shard front door has no control \"" + what + "\"");
+}
+
+std::function<void(at::Tensor)> FullyShardOperations::all_reduce_hook(const sdk::Model& model,
+                                                                      const sdk::Json& verb) {
+  std::shared_ptr<fsdp::Communicator> replicas;
+  if (verb.contains("mean_over")) replicas = mesh_of(model.plan, library().world).group(0);
+  return [replicas, scale = verb.at("scale").get<double>()](at::Tensor reduced) {
+    if (replicas)
+      replicas->all_reduce(reduced, {fsdp::ReduceOp::avg}, {"", false, fsdp::Phase::backward})->wait();
+    reduced.mul_(scale);
+  };
+}
+
+void FullyShardOperations::hook_gradient(sdk::Model& model, const std::string& name,
+                                         std::function<void(at::Tensor)> hook) {
+  fsdp::register_post_accumulate_grad_hook(exposed(model, name), std::move(hook));
 }
 
 at::Tensor FullyShardOperations::clip_grad_norm(sdk::Model& model, double max_norm, double norm_type) {

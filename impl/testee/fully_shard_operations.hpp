@@ -1,6 +1,7 @@
 // FSDP2 as a testee: each operation of the suite in terms of the library's public headers.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,6 +22,8 @@ class FullyShardOperations : public LibraryOperations {
   void materialize(sdk::Model& model) override;
   std::unique_ptr<sdk::Optimizer> make_optimizer(sdk::Model& model, const sdk::Json& verb) override;
   void control(sdk::Model& model, const sdk::Json& verb) override;
+  void hook_gradient(sdk::Model& model, const std::string& name,
+                     std::function<void(at::Tensor)> hook) override;
   at::Tensor clip_grad_norm(sdk::Model& model, double max_norm, double norm_type) override;
 
   std::vector<sdk::Parameter> parameters(sdk::Model& model) override;
@@ -40,6 +43,8 @@ class FullyShardOperations : public LibraryOperations {
   fsdp::ShardedStateDict shards(sdk::Model& model) override;
 
  private:
+  std::function<void(at::Tensor)> all_reduce_hook(const sdk::Model& model, const sdk::Json& verb);
+
   std::map<std::string, fsdp::UnshardHandle> unshards_;  // begun in this case, by instance and module path
 };
 

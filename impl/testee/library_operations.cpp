@@ -3,11 +3,32 @@
 #include "fsdp/checkpoint.hpp"
 #include "fsdp/comm/mesh.hpp"
 #include "fsdp/errors.hpp"
+#include "fsdp/grad_scaler.hpp"
 #include "impl/testee/checkpoints.hpp"
 #include "impl/testee/optimizers.hpp"
 #include "impl/testee/state_dicts.hpp"
 
 namespace fsdp_cts::testee {
+namespace {
+
+class Scaler : public sdk::Scaler {
+ public:
+  Scaler(const fsdp::optim::GradScalerOptions& options, sdk::Optimizer& optimizer)
+      : scaler_(options), optimizer_(optimizer) {}
+  at::Tensor scale(const at::Tensor& loss) override { return scaler_.scale(loss); }
+  void unscale() override { scaler_.unscale_(optimizer_.tensors()); }
+  void step() override {
+    scaler_.step(optimizer_.tensors(), [this] { optimizer_.step(); });
+  }
+  void update() override { scaler_.update(); }
+  double value() const override { return scaler_.get_scale(); }
+
+ private:
+  fsdp::optim::GradScaler scaler_;
+  sdk::Optimizer& optimizer_;
+};
+
+}  // namespace
 
 sdk::Identity LibraryOperations::identity() const {
   const Transport& transport = library_->settings.transport;
@@ -26,6 +47,15 @@ void LibraryOperations::rendezvous(const sdk::Case&) {
   if (library_->world) return;
   library_->world = library_->tap.under(make_world(library_->settings.transport));
   fsdp::set_default_communicator(library_->world);
+}
+
+std::unique_ptr<sdk::Scaler> LibraryOperations::make_scaler(sdk::Model&, sdk::Optimizer& optimizer,
+                                                            const sdk::Json& verb) {
+  const sdk::ScalerSettings settings = sdk::scaler_settings(verb);
+  return std::make_unique<Scaler>(
+      fsdp::optim::GradScalerOptions{library_->world, settings.init_scale, settings.growth_factor,
+                                     settings.backoff_factor, settings.growth_interval},
+      optimizer);
 }
 
 fsdp::ShardedStateDict LibraryOperations::shards(sdk::Model& model) {

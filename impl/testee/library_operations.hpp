@@ -31,6 +31,8 @@ class LibraryOperations : public sdk::Operations {
   sdk::Identity identity() const override;
   void rendezvous(const sdk::Case& a_case) override;
   void end_case() override { library_->tap.record_into(nullptr); }
+  std::unique_ptr<sdk::Scaler> make_scaler(sdk::Model& model, sdk::Optimizer& optimizer,
+                                           const sdk::Json& verb) override;
   void save_checkpoint(const sdk::Checkpoint& checkpoint) override;
   void load_checkpoint(const sdk::Checkpoint& checkpoint) override;
   c10::Device device() const override { return library_->settings.transport.device; }

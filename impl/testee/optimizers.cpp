@@ -28,6 +28,14 @@ struct Group {
   }
 };
 
+std::vector<at::Tensor> tensors_of(const std::vector<Group>& groups) {
+  std::vector<at::Tensor> all;
+  for (const Group& group : groups) {
+    for (const at::Tensor& tensor : group.tensors()) all.push_back(tensor);
+  }
+  return all;
+}
+
 std::vector<Group> groups_of(const sdk::Json& verb, const Parameters& parameters) {
   const auto pattern = [](const sdk::Json& settings) {
     const sdk::Json match = settings.value("match", sdk::Json());
@@ -65,6 +73,7 @@ class Sgd : public LibraryOptimizer {
       : groups_(std::move(groups)), sgd_(torch_groups(groups_), torch::optim::SGDOptions(1e-3)) {}
   void step() override { sgd_.step(); }
   void zero_grad(bool set_to_none) override { sgd_.zero_grad(set_to_none); }
+  std::vector<at::Tensor> tensors() const override { return tensors_of(groups_); }
   fsdp::OptimizerState library_state() const override { return fsdp::optim::state_of(sgd_); }
   void load_library_state(const fsdp::OptimizerState& state) override {
     fsdp::optim::load_state(sgd_, state);
@@ -104,6 +113,7 @@ class Adam : public LibraryOptimizer {
       : groups_(std::move(groups)), adam_(adam_groups(groups_, decoupled)) {}
   void step() override { adam_.step(); }
   void zero_grad(bool set_to_none) override { adam_.zero_grad(set_to_none); }
+  std::vector<at::Tensor> tensors() const override { return tensors_of(groups_); }
   fsdp::OptimizerState library_state() const override { return fsdp::optim::state_of(adam_); }
   void load_library_state(const fsdp::OptimizerState& state) override {
     fsdp::optim::load_state(adam_, state);

@@ -67,6 +67,9 @@ std::optional<std::string> unsupported_step(const sdk::Json& step, const std::st
   const bool fsdp2 = api == "fully_shard";
   if (verb == "enter" && step.at("scope") != "no_grad" && fsdp2)
     return step.at("scope").get<std::string>() + " belongs to the flat-parameter APIs";
+  if (verb == "step_in_backward" && !fsdp2) return "hooks on gradients belong to fully_shard";
+  if (verb == "register_forward_method" && !fsdp2) return "FSDP1 knows no method but forward";
+  if (verb == "register_comm_hook" && api != "fsdp") return "communication hooks belong to the FSDP1 wrapper";
   if (verb == "compile") return "there is no graph compiler for C++";
   if (verb == "clip_grad_norm" && api == "composable") return "the composable form has no clip_grad_norm";
   if (verb == "delay" && fsdp2 && step.value("at", "").starts_with("before_"))
@@ -146,6 +149,10 @@ std::unique_ptr<sdk::Optimizer> Testee::make_optimizer(sdk::Model& model, const 
 
 void Testee::control(sdk::Model& model, const sdk::Json& verb) {
   of(model).control(model, verb);
+}
+
+void Testee::hook_gradient(sdk::Model& model, const std::string& name, std::function<void(at::Tensor)> hook) {
+  of(model).hook_gradient(model, name, std::move(hook));
 }
 
 std::function<void()> Testee::enter(sdk::Model& model, const sdk::Json& verb) {

@@ -20,6 +20,8 @@ class Testee : public LibraryOperations {
   void materialize(sdk::Model& model) override;
   std::unique_ptr<sdk::Optimizer> make_optimizer(sdk::Model& model, const sdk::Json& verb) override;
   void control(sdk::Model& model, const sdk::Json& verb) override;
+  void hook_gradient(sdk::Model& model, const std::string& name,
+                     std::function<void(at::Tensor)> hook) override;
   std::function<void()> enter(sdk::Model& model, const sdk::Json& verb) override;
   at::Tensor clip_grad_norm(sdk::Model& model, double max_norm, double norm_type) override;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "harness/scenario/case.hpp"
 #include "harness/scenario/data/formula.hpp"
@@ -147,7 +148,7 @@ class DataMaker {
     const Stream stream(seed_ + "/inputs/" + name);
     std::vector<double> values(static_cast<std::size_t>(count(shape)));
     if (kind == "ones" || kind == "full")
-      std::fill(values.begin(), values.end(), kind == "ones" ? 1 : input.at("value").get<double>());
+      std::fill(values.begin(), values.end(), kind == "ones" ? 1 : full_value(input));
     for (std::size_t i = 0; kind == "arange" && i < values.size(); ++i)
       values[i] =
           static_cast<double>(modulo ? static_cast<std::int64_t>(i) % modulo : static_cast<std::int64_t>(i));
@@ -159,6 +160,11 @@ class DataMaker {
       for (std::size_t i = 0; i < values.size(); ++i) values[i] = formula(stream.at(i));
     }
     return make_tensor(dtype, shape, values);
+  }
+
+  static double full_value(const Json& input) {
+    const Json& value = input.at("value");
+    return value == "inf" ? std::numeric_limits<double>::infinity() : value.get<double>();
   }
 
   const Case& case_;

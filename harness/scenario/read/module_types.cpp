@@ -18,6 +18,11 @@ Fields graph_fields() {
   static const Rule parameter_rule{.types = types::map, .fields = &parameter};
   static const Rule buffer_rule{.types = types::map, .fields = &buffer};
   static const Rule op{.types = types::map, .schema_ref = "graph_op"};
+  static const Fields method = {
+      {"inputs", rules::names, true},
+      {"forward", {.types = types::list, .each = &op}, true},
+      {"output", {.types = types::string | types::list, .each = &rules::name}, true}};
+  static const Rule method_rule{.types = types::map, .fields = &method};
   static const Rule pair{.types = types::list, .each = &rules::name, .length = 2};
   return {{"inputs", rules::names, true, {}, "names of the values a call passes in"},
           {"forward", {.types = types::list, .each = &op}, true, {}, "the ops of the body, in order"},
@@ -26,6 +31,11 @@ Fields graph_fields() {
            true,
            {},
            "name, or list of names"},
+          {"methods",
+           {.types = types::map, .each = &method_rule},
+           false,
+           {},
+           "further bodies by name, for steps that call one"},
           {"parameters", {.types = types::map, .each = &parameter_rule}},
           {"buffers", {.types = types::map, .each = &buffer_rule}},
           {"tie",
@@ -74,7 +84,11 @@ const std::vector<GraphOp>& graph_ops() {
   static const Rule two_names{.types = types::list, .each = &rules::name, .length = 2};
   static const Field to{"to", rules::name, true}, as{"as", rules::name, true};
   static const std::vector<GraphOp> table = {
-      {"call", rules::name, {{"args", rules::names, true}, to}},
+      {"call",
+       rules::name,
+       {{"args", rules::names, true},
+        to,
+        {"recompute", rules::boolean, false, {}, "nothing is saved for backward, which runs it again"}}},
       {"relu", rules::name, {to}},
       {"add", two_names, {to}},
       {"mul", two_names, {to}},

@@ -18,6 +18,11 @@ const Fields& plan_fields() {
        false,
        {},
        "[replicate, shard], hybrid only"},
+      {"replicas",
+       {.types = types::string, .words = {"native", "by_hook"}},
+       false,
+       {},
+       "by_hook: fully_shard gets the mesh's second dimension only"},
       {"units", {.types = types::list, .each = &unit}, true, {}, "calls of the API, in order"},
   };
   return table;
@@ -68,6 +73,12 @@ Fields fsdp_settings() {
       {"ignored_modules", rules::names},
       {"ignored_parameters", rules::names},
       {"device_id", {types::integer | types::string | types::null}},
+      {"sync_module_states", rules::boolean},
+      {"param_init",
+       {.types = types::string, .words = {"data"}},
+       false,
+       {},
+       "a function gives modules on the meta device their initial values"},
   };
 }
 

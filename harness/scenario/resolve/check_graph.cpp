@@ -145,12 +145,17 @@ class GraphCheck {
 }  // namespace
 
 void check_graph(const Json& graph, const DataTree& written, bool children_are_sound, Mistakes& mistakes) {
-  GraphCheck check(graph, mistakes);
-  check.inputs(written.find("inputs"));
-  if (const DataTree* ops = written.find("forward"))
-    for (const DataTree& op : ops->items) check.op(op);
-  check.output(written.find("output"));
-  if (children_are_sound) check.ties(written.find("tie"));
+  const auto body = [&](const DataTree& of) {
+    GraphCheck check(graph, mistakes);
+    check.inputs(of.find("inputs"));
+    if (const DataTree* ops = of.find("forward"))
+      for (const DataTree& op : ops->items) check.op(op);
+    check.output(of.find("output"));
+  };
+  body(written);
+  if (const DataTree* methods = written.find("methods"))
+    for (const DataTree::Entry& method : methods->entries) body(method.value);
+  if (children_are_sound) GraphCheck(graph, mistakes).ties(written.find("tie"));
 }
 
 }  // namespace fsdp_cts

@@ -60,10 +60,25 @@ class ProgramCheck {
     if (verb == "forward") forward(step);
     if (verb == "loss") loss(step);
     if (verb == "backward") known("register", step["loss"], registers_);
+    if (verb == "leaf") {
+      known("input", step["input"], inputs_);
+      registers_.insert(step["into"].get<std::string>());
+    }
+    if (verb == "take_gradient") {
+      known("register", step["of"], registers_);
+      registers_.insert(step["into"].get<std::string>());
+    }
     if (verb == "optimizer") optimizers_.insert(step["as"].get<std::string>());
-    if (verb == "step" || verb.ends_with("optimizer_state_dict") ||
+    if (verb == "step" || verb == "step_in_backward" || verb.ends_with("optimizer_state_dict") ||
         (verb == "zero_grad" && step.contains("optimizer")))
       known("optimizer", step["optimizer"], optimizers_);
+    if (verb == "scaler") {
+      known("optimizer", step["optimizer"], optimizers_);
+      scalers_.insert(step["as"].get<std::string>());
+    }
+    if (step.contains("scaler")) known("scaler", step["scaler"], scalers_);
+    if (verb == "scale_loss") known("register", step["loss"], registers_);
+    if (verb == "scale_loss" || verb == "update_scale") registers_.insert(step["into"].get<std::string>());
     if (verb == "shard" && !case_.plans.contains(step["model"].get<std::string>()))
       note("model " + step["model"].dump() + " has no plan to apply");
     if (verb == "mutate") mutate(step);
@@ -76,6 +91,7 @@ class ProgramCheck {
     if (verb == "clip_grad_norm") registers_.insert(step["into"].get<std::string>());
     if (verb == "observe") observe(step);
     if (step.contains("module")) module(step, step["module"]);
+    if (step.contains("method")) method(step);
     if (step.contains("targets"))
       for (const Json& target : step["targets"]) module(step, target);
     if (verb == "attempt_begin") attempts.insert(step["name"].get<std::string>());
@@ -142,11 +158,18 @@ class ProgramCheck {
     if (!find_module(model, path)) note(unknown_name("module", path, module_paths(model)));
   }
 
+  void method(const Json& step) {
+    if (!models_.count(step["model"])) return;
+    const Json* owner =
+        find_module(case_.models[step["model"].get<std::string>()], step.value("module", std::string()));
+    if (owner) known("method", step["method"], keys_of(owner->value("methods", Json::object())));
+  }
+
   const Case& case_;
   std::shared_ptr<const std::string> file_;
   Mistakes& mistakes_;
   const Names inputs_, models_;
-  Names registers_, optimizers_, state_dicts_;
+  Names registers_, optimizers_, scalers_, state_dicts_;
   int line_ = 0;
 };
 

@@ -130,8 +130,15 @@ class Resolver {
       }
       result[key] = std::move(pairs);
     }
-    if (result.contains("forward") && result["forward"].is_array())
-      for (Json& op : result["forward"])
+    say_dtypes_of_ones(result);
+    if (result.contains("methods") && result["methods"].is_object())
+      for (Json& method : result["methods"])
+        if (method.is_object()) say_dtypes_of_ones(method);
+  }
+
+  static void say_dtypes_of_ones(Json& body) {
+    if (body.contains("forward") && body["forward"].is_array())
+      for (Json& op : body["forward"])
         if (op.is_object() && op.contains("ones")) op.emplace("dtype", "float32");
   }
 

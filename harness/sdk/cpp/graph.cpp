@@ -2,9 +2,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 
 #include "harness/sdk/cpp/parameter_source.hpp"
+#include "harness/sdk/cpp/recompute.hpp"
 
 namespace fsdp_cts::sdk {
 namespace {
@@ -31,6 +33,7 @@ struct Op {
   std::string key = {};   // of a record
   std::vector<std::int64_t> shape = {};
   at::ScalarType dtype = at::kFloat;
+  bool recompute = false;  // of a call
 };
 
 class Graph : public Module {
@@ -45,33 +48,48 @@ class Graph : public Module {
       declare_buffer(b.at(0),
                      source.buffer(join_path(path, b.at(0)), b.at(1).at("shape"), source.dtype(dtype)));
     }
-    for (const Json& input : d.at("inputs")) value_slot(input);
-    input_count_ = names_.size();
-    for (const Json& op : d.at("forward")) ops_.push_back(compile(op, source));
-    const Json& output = d.at("output");
-    for (const Json& name : output.is_array() ? output : Json::array({output}))
-      outputs_.push_back(existing_slot(name));
+    forward_ = compile_body(d, source);
+    const Json methods = d.value("methods", Json::object());
+    for (const auto& [name, method] : methods.items()) methods_.emplace(name, compile_body(method, source));
   }
 
  private:
-  Tensors body(Tensors inputs) override {
-    TORCH_CHECK_TYPE(inputs.size() == input_count_, class_name(), " takes ", input_count_, " inputs but ",
+  struct Body {
+    std::vector<std::string> names = {};  // of values, inputs first
+    std::size_t input_count = 0;
+    std::vector<Op> ops = {};
+    std::vector<std::size_t> outputs = {};
+  };
+
+  Tensors body(Tensors inputs) override { return run(forward_, std::move(inputs)); }
+
+  Tensors method_body(const std::string& name, Tensors* inputs) override {
+    const auto found = methods_.find(name);
+    if (found == methods_.end()) return Module::method_body(name, inputs);
+    return inputs ? run(found->second, std::move(*inputs)) : Tensors();
+  }
+
+  Tensors run(const Body& of, Tensors inputs) {
+    TORCH_CHECK_TYPE(inputs.size() == of.input_count, class_name(), " takes ", of.input_count, " inputs but ",
                      inputs.size(), " were given");
-    Tensors values(names_.size());
+    const at::Device device = inputs.empty() ? at::Device(at::kCPU) : inputs.front().device();
+    Tensors values(of.names.size());
     std::move(inputs.begin(), inputs.end(), values.begin());
-    for (const Op& op : ops_) run(op, values);
+    for (const Op& op : of.ops) run(op, values, device);
     Tensors outputs;
-    for (const std::size_t slot : outputs_) outputs.push_back(values[slot]);
+    for (const std::size_t slot : of.outputs) outputs.push_back(values[slot]);
     return outputs;
   }
 
-  void run(const Op& op, Tensors& values) {
+  void run(const Op& op, Tensors& values, at::Device device) {
     const auto arg = [&](std::size_t i) -> const at::Tensor& { return values[op.args[i]]; };
     switch (op.kind) {
       case Op::Kind::call: {
         Tensors inputs;
         for (const std::size_t slot : op.args) inputs.push_back(values[slot]);
-        Tensors outputs = child(op.name).forward(std::move(inputs));
+        Module& callee = child(op.name);
+        const auto call = [&callee](Tensors given) { return callee.forward(std::move(given)); };
+        Tensors outputs = op.recompute ? recomputed(call, std::move(inputs)) : call(std::move(inputs));
         TORCH_CHECK(outputs.size() == 1, "a called module must give one tensor; \"", op.name, "\" gave ",
                     outputs.size());
         values[op.to] = std::move(outputs.front());
@@ -93,7 +111,7 @@ class Graph : public Module {
         values[op.to] = parameter(op.name);
         return;
       case Op::Kind::ones:
-        values[op.to] = at::ones(op.shape, at::TensorOptions().dtype(op.dtype).device(any_device(values)));
+        values[op.to] = at::ones(op.shape, at::TensorOptions().dtype(op.dtype).device(device));
         return;
       case Op::Kind::cast_like:
         values[op.to] = arg(0).to(child(op.name).parameter("weight").scalar_type());
@@ -114,23 +132,33 @@ class Graph : public Module {
     }
   }
 
-  at::Device any_device(const Tensors& values) const {
-    return input_count_ > 0 ? values.front().device() : at::Device(at::kCPU);
+  Body compile_body(const Json& d, const ParameterSource& source) {
+    Body of;
+    for (const Json& input : d.at("inputs")) value_slot(of, input);
+    of.input_count = of.names.size();
+    for (const Json& op : d.at("forward")) of.ops.push_back(compile(of, op, source));
+    const Json& output = d.at("output");
+    for (const Json& name : output.is_array() ? output : Json::array({output}))
+      of.outputs.push_back(existing_slot(of, name));
+    return of;
   }
 
-  Op compile(const Json& op, const ParameterSource& source) {
-    const auto one = [&](const char* key, Op::Kind kind) { return Op{kind, {existing_slot(op.at(key))}}; };
+  Op compile(Body& of, const Json& op, const ParameterSource& source) {
+    const auto one = [&](const char* key, Op::Kind kind) {
+      return Op{kind, {existing_slot(of, op.at(key))}};
+    };
     Op result{};
     if (op.contains("call")) {
       result.kind = Op::Kind::call;
-      for (const Json& name : op.at("args")) result.args.push_back(existing_slot(name));
+      for (const Json& name : op.at("args")) result.args.push_back(existing_slot(of, name));
       result.name = op.at("call");
+      result.recompute = op.value("recompute", false);
     } else if (op.contains("relu")) {
       result = one("relu", Op::Kind::relu);
     } else if (op.contains("add") || op.contains("mul")) {
       const bool add = op.contains("add");
       result.kind = add ? Op::Kind::add : Op::Kind::mul;
-      for (const Json& name : op.at(add ? "add" : "mul")) result.args.push_back(existing_slot(name));
+      for (const Json& name : op.at(add ? "add" : "mul")) result.args.push_back(existing_slot(of, name));
     } else if (op.contains("buffer") || op.contains("parameter")) {
       const bool buffer = op.contains("buffer");
       result.kind = buffer ? Op::Kind::buffer : Op::Kind::parameter;
@@ -154,29 +182,27 @@ class Graph : public Module {
     } else {
       throw std::invalid_argument("no graph op looks like " + op.dump());
     }
-    if (op.contains("to")) result.to = value_slot(op.at("to"));
+    if (op.contains("to")) result.to = value_slot(of, op.at("to"));
     return result;
   }
 
-  std::size_t value_slot(const std::string& name) {
-    const auto found = std::find(names_.begin(), names_.end(), name);
-    if (found != names_.end()) return static_cast<std::size_t>(found - names_.begin());
-    names_.push_back(name);
-    return names_.size() - 1;
+  static std::size_t value_slot(Body& of, const std::string& name) {
+    const auto found = std::find(of.names.begin(), of.names.end(), name);
+    if (found != of.names.end()) return static_cast<std::size_t>(found - of.names.begin());
+    of.names.push_back(name);
+    return of.names.size() - 1;
   }
 
-  std::size_t existing_slot(const std::string& name) const {
-    const auto found = std::find(names_.begin(), names_.end(), name);
-    if (found == names_.end())
+  std::size_t existing_slot(const Body& of, const std::string& name) const {
+    const auto found = std::find(of.names.begin(), of.names.end(), name);
+    if (found == of.names.end())
       throw std::invalid_argument("graph " + class_name() + " uses \"" + name + "\" before it is made");
-    return static_cast<std::size_t>(found - names_.begin());
+    return static_cast<std::size_t>(found - of.names.begin());
   }
 
   std::shared_ptr<Recorder> recorder_;
-  std::vector<std::string> names_;
-  std::size_t input_count_ = 0;
-  std::vector<Op> ops_;
-  std::vector<std::size_t> outputs_;
+  Body forward_;
+  std::map<std::string, Body> methods_;
 };
 
 }  // namespace

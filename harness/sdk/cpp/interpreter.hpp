@@ -71,11 +71,13 @@ class Interpreter {
   std::map<std::string, Model> models_;
   std::map<std::string, Tensors>& registers_ = context_.registers;
   std::map<std::string, NamedOptimizer> optimizers_;
+  std::map<std::string, std::unique_ptr<Scaler>> scalers_;
   std::map<std::string, std::pair<std::string, StateDict>>
       state_dicts_;                            // name -> instance it is of, contents
   std::vector<std::function<void()>> scopes_;  // how to leave each open one
   int no_grad_depth_ = 0;
   std::chrono::milliseconds delay_after_loss_{0};
+  std::map<std::string, std::int64_t> gradient_hooks_;  // calls of `step_in_backward`'s hooks, by instance
   std::vector<Attempt> attempts_;
 };
 

@@ -47,6 +47,24 @@ at::Tensor Module::forward(at::Tensor input) {
   return std::move(outputs.front());
 }
 
+Tensors Module::call_method(const std::string& name, Tensors inputs) {
+  if (!hooked_methods_.contains(name)) return method_body(name, &inputs);
+  for (const Hook& hook : pre_forward_) inputs = hook(std::move(inputs));
+  Tensors outputs = method_body(name, &inputs);
+  for (const Hook& hook : post_forward_) outputs = hook(std::move(outputs));
+  return outputs;
+}
+
+void Module::hook_method(const std::string& name) {
+  method_body(name, nullptr);
+  hooked_methods_.insert(name);
+}
+
+Tensors Module::method_body(const std::string& name, Tensors*) {
+  C10_THROW_ERROR(IndexError,
+                  "module \"" + path_ + "\" (" + class_name_ + ") does not have a method " + name);
+}
+
 void Module::add_pre_forward_hook(Hook hook, bool prepend) {
   pre_forward_.insert(prepend ? pre_forward_.begin() : pre_forward_.end(), std::move(hook));
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,10 @@ class Module : public torch::nn::Module {
   // Pre-forward hooks in order, body, post-forward hooks in order. An exception ends it where it is thrown.
   virtual Tensors forward(Tensors inputs);
   at::Tensor forward(at::Tensor input);  // one in, one out
+
+  // A further body by its name, without hooks unless it is hooked: then as `forward`.
+  Tensors call_method(const std::string& name, Tensors inputs);
+  void hook_method(const std::string& name);
 
   // Appended, or put before all present ones. A hook stays for the module's life.
   void add_pre_forward_hook(Hook hook, bool prepend = false);
@@ -67,10 +72,13 @@ class Module : public torch::nn::Module {
 
  protected:
   virtual Tensors body(Tensors inputs) = 0;
+  // Throws c10::IndexError for a method that this module does not have, also when `inputs` is null.
+  virtual Tensors method_body(const std::string& name, Tensors* inputs);
 
  private:
   std::string type_, class_name_, path_;
   std::vector<Hook> pre_forward_, post_forward_;
+  std::set<std::string> hooked_methods_;
   std::shared_ptr<Trace> trace_;
   std::map<std::string, at::Tensor> last_registered_;
   std::vector<std::pair<std::string, at::Tensor>> buffers_in_order_;

@@ -53,7 +53,12 @@ void Observer::one(const std::string& what, const Json& step) {
   if (what == "full_parameters") return add_items(what, model.instance, operations_.full_parameters(model));
   if (what == "buffers") return add_items(what, model.instance, operations_.buffers(model));
   if (what == "optimizer_state") return add_items(what, model.instance, optimizer_state(model));
-  if (what == "counters") return add_values(what, &model, operations_.counters(model));
+  if (what == "counters") {
+    std::map<std::string, std::int64_t> counted = operations_.counters(model);
+    if (const auto hooks = in_.gradient_hooks_.find(model.instance); hooks != in_.gradient_hooks_.end())
+      counted["gradient_hooks"] = hooks->second;
+    return add_values(what, &model, counted);
+  }
   if (what == "units")
     return out_.entries.push_back({{"what", what}, {"model", model.instance}, {"units", units(model)}});
   if (what == "training_state") {

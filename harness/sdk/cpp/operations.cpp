@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <set>
 #include <thread>
@@ -21,6 +23,15 @@ Exposed copy_of(const std::string& name, const at::Tensor& tensor) {
   return {name, tensor.detach().clone(), whole(tensor.sizes().vec()), tensor.requires_grad(),
           tensor.scalar_type()};
 }
+
+class GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit GradientHook(std::function<void(at::Tensor)> hook) : hook_(std::move(hook)) {}
+  void operator()(const at::Tensor& parameter) override { hook_(parameter); }
+
+ private:
+  std::function<void(at::Tensor)> hook_;
+};
 
 Slot slot_of(Model& model, const std::string& name) {
   for (Slot& slot : parameter_slots_with_ties(*model.module)) {
@@ -60,12 +71,33 @@ std::unique_ptr<Optimizer> Operations::make_optimizer(Model& model, const Json& 
   return sdk::make_optimizer(verb, selected);
 }
 
+std::unique_ptr<Scaler> Operations::make_scaler(Model&, Optimizer& optimizer, const Json& verb) {
+  return sdk::make_scaler(scaler_settings(verb), optimizer);
+}
+
 Tensors Operations::forward(Model& model, const std::string& module, Tensors inputs) {
   return model.module->child(module).forward(std::move(inputs));
 }
+
+Tensors Operations::call_method(Model& model, const std::string& module, const std::string& method,
+                                Tensors inputs) {
+  return model.module->child(module).call_method(method, std::move(inputs));
+}
+
+// A hook that a library has put around forward is around the method, too.
+void Operations::register_forward_method(Model& model, const std::string& module, const std::string& method) {
+  model.module->child(module).hook_method(method);
+}
+
 void Operations::backward(const at::Tensor& loss) {
   loss.backward();
 }
+
+void Operations::hook_gradient(Model& model, const std::string& name, std::function<void(at::Tensor)> hook) {
+  torch::autograd::impl::set_post_acc_grad_hooks(exposed(model, name),
+                                                 std::make_unique<GradientHook>(std::move(hook)));
+}
+
 void Operations::set_training(Model& model, bool training) {
   model.module->train(training);
 }

@@ -21,6 +21,7 @@
 #include "harness/sdk/cpp/module.hpp"
 #include "harness/sdk/cpp/optimizer.hpp"
 #include "harness/sdk/cpp/placement.hpp"
+#include "harness/sdk/cpp/scaler.hpp"
 
 namespace fsdp_cts::sdk {
 
@@ -94,11 +95,20 @@ class Operations {
   virtual void move(Model& model);         // from wherever it was built to device()
   virtual void cast(Model& model, at::ScalarType dtype);  // floating parameters and buffers, sharded or not
   virtual std::unique_ptr<Optimizer> make_optimizer(Model& model, const Json& verb);
+  // For that optimizer, which is of that model and lives longer.
+  virtual std::unique_ptr<Scaler> make_scaler(Model& model, Optimizer& optimizer, const Json& verb);
 
   // Training.
   virtual Tensors forward(Model& model, const std::string& module,
                           Tensors inputs);  // module: path, "" is all
+  virtual Tensors call_method(Model& model, const std::string& module, const std::string& method,
+                              Tensors inputs);
+  // From now on the method of that module counts as its forward.
+  virtual void register_forward_method(Model& model, const std::string& module, const std::string& method);
   virtual void backward(const at::Tensor& loss);
+  // From now on `hook` gets the parameter whenever its gradient has been set or added to: by autograd, or,
+  // where gradients are reduced, once the reduced one is there.
+  virtual void hook_gradient(Model& model, const std::string& name, std::function<void(at::Tensor)> hook);
   virtual void set_training(Model& model, bool training);
   virtual void zero_grad(Model& model, bool set_to_none);
   virtual void control(Model& model,

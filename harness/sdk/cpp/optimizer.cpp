@@ -73,6 +73,12 @@ class OptimizerBase : public Optimizer {
     }
   }
 
+  std::vector<at::Tensor> tensors() const override {
+    std::vector<at::Tensor> all;
+    for (const Entry& entry : entries_) all.push_back(entry.parameter);
+    return all;
+  }
+
   std::any saved() const override {
     std::vector<Saved> all;
     for (const Entry& entry : entries_)
@@ -188,6 +194,10 @@ std::vector<Entry> select(const Json& verb, const Settings& base,
 }
 
 }  // namespace
+
+std::vector<at::Tensor> Optimizer::tensors() const {
+  throw std::logic_error("this optimizer does not say what it updates");
+}
 
 std::any Optimizer::saved() const {
   throw std::logic_error("this optimizer's state cannot be taken out as a whole");

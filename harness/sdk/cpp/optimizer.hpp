@@ -25,6 +25,8 @@ class Optimizer {
   virtual void step() = 0;
   virtual void zero_grad(bool set_to_none) = 0;
   virtual std::vector<State> state() const { return {}; }
+  // What it updates, whose gradients a scaler divides. The default throws, as that of `saved`.
+  virtual std::vector<at::Tensor> tensors() const;
   // A copy of all that it keeps, step counters included, for `load` of another optimizer over parameters of
   // the same names and shapes. The default throws: not every adapter's optimizer can.
   virtual std::any saved() const;

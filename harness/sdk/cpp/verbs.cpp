@@ -29,9 +29,36 @@ void Verbs::act(const Json& step) {
   if (verb == "optimizer") return optimizer(step);
   if (verb == "zero_grad") return zero_grad(step);
   if (verb == "forward") return forward(step);
+  if (verb == "register_forward_method") {
+    return operations_.register_forward_method(model(step), step.value("module", ""), step.at("method"));
+  }
   if (verb == "loss") return loss(step);
   if (verb == "backward") return operations_.backward(one(step.value("loss", "loss")));
+  if (verb == "leaf") {
+    at::Tensor leaf = one(step.at("input")).detach().clone().set_requires_grad(true);
+    in_.registers_[step.at("into")] = {std::move(leaf)};
+    return;
+  }
+  if (verb == "take_gradient") return take_gradient(step);
+  if (verb == "step_in_backward") return step_in_backward(step);
   if (verb == "step") return in_.optimizers_.at(step.value("optimizer", "optimizer")).optimizer->step();
+  if (verb == "scaler") {
+    Interpreter::NamedOptimizer& of = in_.optimizers_.at(step.value("optimizer", "optimizer"));
+    in_.scalers_[step.value("as", "scaler")] =
+        operations_.make_scaler(in_.model(of.instance), *of.optimizer, step);
+    return;
+  }
+  if (verb == "scale_loss") {
+    in_.registers_[step.value("into", "scaled")] = {scaler(step).scale(one(step.value("loss", "loss")))};
+    return;
+  }
+  if (verb == "unscale") return scaler(step).unscale();
+  if (verb == "scaler_step") return scaler(step).step();
+  if (verb == "update_scale") {
+    scaler(step).update();
+    in_.registers_[step.value("into", "scale")] = {at::scalar_tensor(scaler(step).value(), at::kFloat)};
+    return;
+  }
   if (verb == "mode") return operations_.set_training(model(step), step.at("mode") == "train");
   if (verb == "enter") return enter(step);
   if (verb == "leave") return leave(step);
@@ -72,6 +99,8 @@ void Verbs::act(const Json& step) {
                                                  "set_reshard_after_forward",
                                                  "set_is_last_backward",
                                                  "set_gradient_divide_factor",
+                                                 "set_all_reduce_hook",
+                                                 "register_comm_hook",
                                                  "unshard",
                                                  "wait_unshard",
                                                  "reshard",
@@ -139,7 +168,10 @@ void Verbs::forward(const Json& step) {
   const bool named = output.is_array();  // each; else one name holds them all, as inputs of another module
   for (const Json& name : named ? output : Json::array({output}))
     in_.registers_.erase(name.get<std::string>());
-  Tensors outputs = operations_.forward(model(step), step.value("module", ""), std::move(inputs));
+  const std::string module = step.value("module", "");
+  Tensors outputs = step.contains("method")
+                        ? operations_.call_method(model(step), module, step.at("method"), std::move(inputs))
+                        : operations_.forward(model(step), module, std::move(inputs));
   if (!named) {
     in_.registers_[output.get<std::string>()] = std::move(outputs);
     return;
@@ -175,6 +207,29 @@ void Verbs::loss(const Json& step) {
   }
   in_.registers_[step.value("into", "loss")] = {result};
   operations_.sleep(in_.delay_after_loss_);
+}
+
+void Verbs::take_gradient(const Json& step) {
+  const std::string of = step.at("of");
+  const at::Tensor gradient = one(of).grad();
+  if (!gradient.defined()) throw std::invalid_argument("\"" + of + "\" has no gradient");
+  in_.registers_[step.at("into")] = {gradient.detach().clone()};
+}
+
+// The optimizer is given the one parameter whose gradient has just come: all others have none by now.
+void Verbs::step_in_backward(const Json& step) {
+  Interpreter::NamedOptimizer& of = in_.optimizers_.at(step.value("optimizer", "optimizer"));
+  Model& updated = in_.model(of.instance);
+  std::int64_t& calls = in_.gradient_hooks_[of.instance];
+  for (const Parameter& parameter : operations_.parameters(updated)) {
+    if (!parameter.requires_grad.value_or(parameter.value.requires_grad())) continue;
+    operations_.hook_gradient(updated, parameter.name,
+                              [&calls, optimizer = of.optimizer.get()](at::Tensor received) {
+                                ++calls;
+                                optimizer->step();
+                                received.mutable_grad().reset();
+                              });
+  }
 }
 
 // One operation over all copies; the result is what became of them, flattened, one behind the other.

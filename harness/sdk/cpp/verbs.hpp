@@ -18,6 +18,8 @@ class Verbs {
   void zero_grad(const Json& step);
   void forward(const Json& step);
   void loss(const Json& step);
+  void take_gradient(const Json& step);
+  void step_in_backward(const Json& step);
   void foreach_mul(const Json& step);
   void mutate(const Json& step);
   void enter(const Json& step);
@@ -29,6 +31,7 @@ class Verbs {
   void delay(const Json& step);
 
   Model& model(const Json& step) { return in_.model(step.value("model", "model")); }
+  Scaler& scaler(const Json& step) { return *in_.scalers_.at(step.value("scaler", "scaler")); }
   Tensors value(const std::string& name);  // of the data file, else of a register
   at::Tensor one(const std::string& name);
   at::Tensor replacement(const Json& step, const at::Tensor& like);

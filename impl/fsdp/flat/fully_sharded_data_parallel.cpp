@@ -109,6 +109,22 @@ Scope FullyShardedDataParallel::no_sync() {
   });
 }
 
+void FullyShardedDataParallel::register_comm_hook(
+    std::function<void(at::Tensor gradient, at::Tensor shard)> hook) {
+  const auto module = state_->require_module();
+  state_->lazy_init();
+  if (!state_->is_root()) throw InvalidState("register_comm_hook can only be called on a root instance.");
+  const auto states = FlatState::all_under(*module);
+  for (const auto& state : states) {
+    if (is_hybrid(state->unit().strategy)) {
+      throw InvalidState("Communication hook is not supported for hybrid strategies: ShardingStrategy." +
+                         std::string(python_name(state->unit().strategy)));
+    }
+    if (state->comm_hook) throw InvalidState("A communication hook is already registered");
+  }
+  for (const auto& state : states) state->comm_hook = hook;
+}
+
 TrainingState FullyShardedDataParallel::training_state() const {
   return state_->training_state();
 }

@@ -81,6 +81,7 @@ Division division_for(int64_t ranks) {
 }
 
 Division FlatState::division() const {
+  if (comm_hook) return {};  // its own affair
   return division_for(unit_.ranks * unit_.replicas);
 }
 
@@ -435,7 +436,12 @@ void FlatState::reduce(at::ScalarType dtype, double divisor) {
   reduction.input = flat_->gradient().take_whole(dtype);
   divide(reduction.input, divisor);
   const auto site = call_site(Phase::backward);
-  if (flat_->shard().sharded()) {
+  if (comm_hook) {
+    if (flat_->shard().sharded())
+      reduction.output = at::empty({flat_->shard().layout().shard_numel}, reduction.input.options());
+    comm_hook(reduction.input, reduction.output);
+    if (!reduction.output.defined()) reduction.output = reduction.input;
+  } else if (flat_->shard().sharded()) {
     reduction.output = at::empty({flat_->shard().layout().shard_numel}, reduction.input.options());
     reduction.work = ranks_.shard->reduce_scatter(reduction.output, reduction.input, {}, site);
   } else {
@@ -452,7 +458,7 @@ void FlatState::wait_for_reduction() {
   if (context_->reducing == this) context_->reducing = nullptr;
   auto reduction = std::move(*reducing_);
   reducing_.reset();
-  reduction.work->wait();
+  if (reduction.work) reduction.work->wait();
   if (ranks_.replicate)
     ranks_.replicate->all_reduce(reduction.output, {}, call_site(Phase::backward))->wait();
   divide(reduction.output, division().after);

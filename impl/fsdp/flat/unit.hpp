@@ -8,6 +8,7 @@
 //           end of the graph task           wait for reductions, reshard what is left; then all are idle
 #include <torch/nn/module.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -107,6 +108,7 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
   void show_sharded();
 
   bool sync_gradients = true;
+  std::function<void(at::Tensor gradient, at::Tensor shard)> comm_hook;  ///< reduces in place of this class
   HookCounters counters;
 
  private:

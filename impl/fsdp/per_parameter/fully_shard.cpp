@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <set>
 #include <utility>
@@ -38,6 +40,18 @@ std::vector<std::weak_ptr<FSDPState>> states_of(
   }
   return states;
 }
+
+/// LibTorch keeps one hook per tensor: this is all of them.
+class GradientHooks : public torch::autograd::PostAccumulateGradHook {
+ public:
+  void add(std::function<void(at::Tensor)> hook) { hooks_.push_back(std::move(hook)); }
+  void operator()(const at::Tensor& parameter) override {
+    for (const auto& hook : hooks_) hook(parameter);
+  }
+
+ private:
+  std::vector<std::function<void(at::Tensor)>> hooks_;
+};
 
 UnitParameter describe(std::string name, const at::Tensor& parameter) {
   UnitParameter result{.name = std::move(name),
@@ -247,6 +261,23 @@ std::vector<UnitParameter> FSDPModule::parameters() const {
     parameters.push_back(describe(std::move(name), param->parameter()));
   }
   return parameters;
+}
+
+void register_post_accumulate_grad_hook(const at::Tensor& parameter, std::function<void(at::Tensor)> hook) {
+  if (!parameter.requires_grad())
+    throw InvalidArgument("cannot register a hook on a tensor that doesn't require gradient");
+  auto& present = torch::autograd::impl::post_acc_grad_hooks(parameter);
+  auto* hooks = dynamic_cast<GradientHooks*>(present.get());
+  if (!hooks) {
+    auto made = std::make_unique<GradientHooks>();
+    hooks = made.get();
+    if (present) {
+      made->add([before = std::shared_ptr<torch::autograd::PostAccumulateGradHook>(std::move(present))](
+                    at::Tensor received) { (*before)(received); });
+    }
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::move(made));
+  }
+  hooks->add(std::move(hook));
 }
 
 std::vector<UnitParameter> named_parameters(const torch::nn::Module& root) {

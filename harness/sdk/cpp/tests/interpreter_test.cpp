@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "harness/sdk/cpp/tests/case_in_memory.hpp"
 
 namespace fsdp_cts::sdk {
@@ -98,6 +100,100 @@ TEST(Interpreter, TrainsAStep) {
   EXPECT_EQ(item["global_shape"], Json({1, 1}));
   EXPECT_EQ(item["pieces"][0]["length"], 1);
   EXPECT_FALSE(item["sharded"]);
+}
+
+TEST(Interpreter, StepsInBackwardAndTakesTheGradientAway) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "optimizer"}, {"as", "o"}, {"model", "model"}, {"kind", "SGD"}, {"lr", 0.5}},
+           {{"verb", "step_in_backward"}, {"optimizer", "o"}},
+           forward(),
+           sum,
+           backward,
+           observe({"parameters", "gradients", "counters"})});
+  const Played run(c);
+  EXPECT_EQ(run.tensor("parameters").item<float>(), 3 - 0.5f * 3);
+  EXPECT_TRUE(run.entry("gradients")["items"][0]["none"]);
+  EXPECT_EQ(run.entry("counters")["values"], Json({{"gradient_hooks", 1}}));
+}
+
+TEST(Interpreter, AScalerLeavesOutAStepThatIsNotFinite) {
+  CaseInMemory c;
+  one_weight(c);
+  c.input("bad", at::full({2, 1}, std::numeric_limits<float>::infinity()));
+  const auto step_from = [](const char* input) {
+    return std::vector<Json>{{{"verb", "zero_grad"}, {"model", "model"}},
+                             forward(input),
+                             sum,
+                             {{"verb", "scale_loss"}},
+                             {{"verb", "backward"}, {"loss", "scaled"}},
+                             {{"verb", "scaler_step"}},
+                             {{"verb", "update_scale"}},
+                             observe({"register:scale", "parameters"})};
+  };
+  c.steps({{{"verb", "optimizer"}, {"as", "optimizer"}, {"model", "model"}, {"kind", "SGD"}, {"lr", 0.5}},
+           {{"verb", "scaler"}, {"init_scale", 4.0}, {"growth_interval", 2}}});
+  for (const char* input : {"bad", "x", "x"}) c.steps(step_from(input));
+  const Played run(c);
+  const auto value = [&](std::size_t step, const char* name) {
+    return from_host(run.observations.at(step).tensors.at(name)).item<float>();
+  };
+  EXPECT_EQ(value(0, "register:scale"), 2);
+  EXPECT_EQ(value(0, "parameters/model/weight"), 3);
+  EXPECT_EQ(value(1, "register:scale"), 2);
+  EXPECT_EQ(value(1, "parameters/model/weight"), 3 - 0.5f * 3);
+  EXPECT_EQ(value(2, "register:scale"), 4);
+  EXPECT_EQ(value(2, "parameters/model/weight"), 3 - 2 * 0.5f * 3);
+}
+
+TEST(Interpreter, AMethodRunsWithoutHooksUntilItCountsAsForward) {
+  CaseInMemory c;
+  c.model({{"type", "Graph"},
+           {"class", "Graph"},
+           {"inputs", {"a"}},
+           {"forward", Json::array({{{"relu", "a"}, {"to", "b"}}})},
+           {"output", "b"},
+           {"methods",
+            {{"twice",
+              {{"inputs", {"a"}},
+               {"forward", Json::array({{{"add", {"a", "a"}}, {"to", "b"}}})},
+               {"output", "b"}}}}}})
+      .input("x", at::tensor({-1.f, 2.f}));
+  Json call = forward();
+  call["method"] = "twice";
+  c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "cpu"}}, call, observe({"output"})});
+  const Case parsed = c.parsed();
+  PlainOperations operations;
+  Interpreter interpreter(operations, parsed, Data(parsed.data, 0), 0);
+  interpreter.run(0);
+  Module& module = *interpreter.model("model").module;
+  module.add_post_forward_hook([](Tensors outputs) { return Tensors{outputs.at(0) * 10}; });
+  const auto output = [&] {
+    interpreter.run(1);
+    return from_host(interpreter.run(2)->tensors.at("output"));
+  };
+  EXPECT_TRUE(at::equal(output(), at::tensor({-2.f, 4.f})));
+  module.hook_method("twice");
+  EXPECT_TRUE(at::equal(output(), at::tensor({-20.f, 40.f})));
+  EXPECT_THROW(module.hook_method("thrice"), c10::IndexError);
+}
+
+TEST(Interpreter, TakesTheGradientOfALeafAndLeavesTheInputAlone) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "leaf"}, {"input", "x"}, {"into", "asked"}},
+           forward("asked"),
+           sum,
+           backward,
+           {{"verb", "take_gradient"}, {"of", "asked"}, {"into", "gradient"}},
+           observe({"register:gradient"})});
+  EXPECT_TRUE(at::equal(Played(c).tensor("register:gradient"), at::full({2, 1}, 3.f)));  // the weight
+
+  CaseInMemory without;
+  one_weight(without);
+  without.steps({{{"verb", "leaf"}, {"input", "x"}, {"into", "asked"}},
+                 {{"verb", "take_gradient"}, {"of", "asked"}, {"into", "gradient"}}});
+  EXPECT_THROW(Played{without}, std::invalid_argument);
 }
 
 TEST(Interpreter, LayersSayWhenTheyComputeAndTheVerbInWhichPhase) {

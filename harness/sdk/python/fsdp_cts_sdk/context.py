@@ -25,6 +25,7 @@ class Context:
     trace: Trace = field(default_factory=Trace)  # where a tap notes collectives
     models: dict[str, Model] = field(default_factory=dict)
     registers: dict[str, tuple[torch.Tensor, ...]] = field(default_factory=dict)
+    gradient_hooks: dict[str, int] = field(default_factory=dict)  # calls of `step_in_backward`'s hooks, by instance
     phase: str = "other"  # one of PHASES: the running verb's
     warnings: list[dict[str, str]] = field(default_factory=list)  # since the last `warnings` observation
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from fsdp_cts_sdk.dtypes import dtype_from_name, dtype_name
 from fsdp_cts_sdk.errors import Unsupported
@@ -33,6 +35,13 @@ def submodule(module: nn.Module, path: str) -> Any:
     return module
 
 
+class _Body:
+    def __init__(self, description: dict[str, Any]) -> None:
+        self.inputs: list[str] = description["inputs"]
+        self.output: str | list[str] = description["output"]
+        self.ops = [_compile(op) for op in description.get("forward", ())]
+
+
 class Graph(nn.Module):
     """Runs its ops in order over named values. Parameters and children are looked up at every forward: what stands in the slot then
     is what an FSDP library has put there."""
@@ -40,37 +49,42 @@ class Graph(nn.Module):
     def __init__(self, description: dict[str, Any], recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
-        self._inputs: list[str] = description["inputs"]
-        self._output: str | list[str] = description["output"]
+        self._body = _Body(description)
+        for name, method in description.get("methods", {}).items():
+            setattr(self, name, functools.partial(self._run, _Body(method)))
         for name, parameter in description.get("parameters", ()):
             self.register_parameter(name, nn.Parameter(torch.zeros(parameter["shape"])))
         for name, buffer in description.get("buffers", ()):
             make = torch.ones if buffer.get("fill") == "ones" else torch.zeros
             self.register_buffer(name, make(buffer["shape"], dtype=dtype_from_name(buffer.get("dtype", "float32"))))
-        self._ops = [_compile(op) for op in description.get("forward", ())]
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        if len(inputs) != len(self._inputs):
-            raise TypeError(f"the graph takes {len(self._inputs)} inputs {self._inputs}, it was called with {len(inputs)}")
-        values: Values = dict(zip(self._inputs, inputs))
-        for op in self._ops:
+        return self._run(self._body, *inputs)
+
+    def _run(self, body: _Body, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        if len(inputs) != len(body.inputs):
+            raise TypeError(f"the graph takes {len(body.inputs)} inputs {body.inputs}, it was called with {len(inputs)}")
+        values: Values = dict(zip(body.inputs, inputs))
+        for op in body.ops:
             op(self, values)
-        if isinstance(self._output, str):
-            return values[self._output]
-        return tuple(values[name] for name in self._output)
+        if isinstance(body.output, str):
+            return values[body.output]
+        return tuple(values[name] for name in body.output)
 
     def reset_parameters(self) -> None:
         """Own parameters get their values from the data file; FSDP calls this when it materialises a module from meta."""
 
 
 def _call(op: dict[str, Any]) -> Op:
-    path, args, to = op["call"], op["args"], op.get("to")
+    path, args, to, recompute = op["call"], op["args"], op.get("to"), op.get("recompute", False)
 
     def run(graph: Graph, values: Values) -> None:
         child = submodule(graph, path)
         arguments = [values[name] for name in args]
         if isinstance(getattr(child, "_fsdp_wrapped_module", child), nn.MultiheadAttention):
             result = child(*arguments, need_weights=False)[0]  # a scenario's attention returns its output only
+        elif recompute:
+            result = checkpoint(child, *arguments, use_reentrant=False)
         else:
             result = child(*arguments)
         if to is not None:

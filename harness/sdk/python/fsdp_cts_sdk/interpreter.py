@@ -34,6 +34,7 @@ class Interpreter:
         self.operations = operations
         self.context = context
         self.optimizers: dict[str, tuple[str, torch.optim.Optimizer]] = {}
+        self.scalers: dict[str, tuple[torch.amp.GradScaler, torch.optim.Optimizer]] = {}
         self.state_dicts: dict[str, StateDict] = {}
         self.delay_after_loss = 0.0
         self.observer = Observer(operations, self.optimizers)
@@ -94,6 +95,7 @@ class Interpreter:
         self.context.models.clear()
         self.context.registers.clear()
         self.optimizers.clear()
+        self.scalers.clear()
         self.state_dicts.clear()
         self._settings.close()
 

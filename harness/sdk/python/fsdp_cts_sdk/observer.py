@@ -78,6 +78,11 @@ class Observer:
         self._operations.context.phase = "summon"
         return self._operations.full_parameters(model)
 
+    def counters(self, model: Model) -> dict[str, int]:
+        hooks = self._operations.context.gradient_hooks
+        counted = self._operations.counters(model)
+        return {**counted, "gradient_hooks": hooks[model.instance]} if model.instance in hooks else counted
+
     def identities(self, model: Model) -> dict[str, str]:
         named = [(slot.name, self._operations.exposed(model, slot.name)) for slot in model.parameter_slots]
         for _, parameter in named:
@@ -105,7 +110,7 @@ _ITEMS: dict[str, Callable[[Observer, Model], list[Exposed]]] = {
 
 _OF_MODEL: dict[str, Callable[[Observer, Model], Entry]] = {
     "units": lambda o, model: {"units": o._operations.units(model)},
-    "counters": lambda o, model: {"values": o._operations.counters(model)},
+    "counters": lambda o, model: {"values": o.counters(model)},
     "training_state": lambda o, model: {"value": o._operations.training_state(model)},
     "identity": lambda o, model: {"values": o.identities(model)},
     "registered_parameters": lambda o, model: {"values": {name: list(_held(p).shape) for name, p in model.module.named_parameters()}},

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,6 +123,9 @@ class Operations:
     def make_optimizer(self, model: Model, step: Step) -> torch.optim.Optimizer:
         return make_optimizer(step, self.named_parameters(model))
 
+    def make_scaler(self, model: Model, settings: dict[str, Any]) -> torch.amp.GradScaler:
+        return torch.amp.GradScaler(self.device.type, **settings)
+
     def compile(self, model: Model, step: Step) -> None:
         raise Unsupported("this testee compiles no graphs")
 
@@ -131,8 +134,19 @@ class Operations:
         """`module`: path of the part to call, "" is all."""
         return (model.now(module) if module else model.called)(*inputs)
 
+    def call_method(self, model: Model, module: str, method: str, inputs: list[torch.Tensor]) -> Any:
+        return getattr(model.now(module), method)(*inputs)
+
+    def register_forward_method(self, model: Model, module: str, method: str) -> None:
+        """From now on the method of that module counts as its forward. Where nothing stands around forward it needs nothing."""
+
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()
+
+    def hook_gradient(self, model: Model, name: str, hook: Callable[[torch.Tensor], None]) -> None:
+        """From now on `hook` gets the parameter whenever its gradient has been set or added to: by autograd, or, where gradients are
+        reduced, once the reduced one is there."""
+        self.exposed(model, name).register_post_accumulate_grad_hook(hook)
 
     def set_training(self, model: Model, training: bool) -> None:
         model.module.train(training)

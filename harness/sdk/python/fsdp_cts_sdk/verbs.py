@@ -53,7 +53,11 @@ def _forward(run: Interpreter, step: Step) -> None:
         index, count = step["chunk"]
         inputs = [tensor.chunk(count)[index] for tensor in inputs]
     with torch.set_grad_enabled(step.get("grad", True) and torch.is_grad_enabled()):
-        result = run.operations.forward(_model(run, step), step.get("module", ""), inputs)
+        model, module = _model(run, step), step.get("module", "")
+        if "method" in step:
+            result = run.operations.call_method(model, module, step["method"], inputs)
+        else:
+            result = run.operations.forward(model, module, inputs)
     outputs = (result,) if isinstance(result, torch.Tensor) else tuple(result)
     into = step.get("output", "output")
     if not isinstance(into, list):  # one name holds them all, as inputs of another module
@@ -84,10 +88,67 @@ def _loss(run: Interpreter, step: Step) -> None:
     sleep(run.delay_after_loss, run.operations.device)
 
 
+def _leaf(run: Interpreter, step: Step) -> None:
+    (tensor,) = _values(run, step["input"])
+    run.context.registers[step["into"]] = (tensor.detach().clone().requires_grad_(),)
+
+
+def _take_gradient(run: Interpreter, step: Step) -> None:
+    gradient = run.context.register(step["of"]).grad
+    if gradient is None:
+        raise ValueError(f"'{step['of']}' has no gradient")
+    run.context.registers[step["into"]] = (gradient.detach().clone(),)
+
+
+def _step_in_backward(run: Interpreter, step: Step) -> None:
+    """The optimizer is given the one parameter whose gradient has just come: all others have none by now."""
+    instance, optimizer = run.optimizers[step.get("optimizer", "optimizer")]
+    model, calls = run.context.model(instance), run.context.gradient_hooks
+    calls.setdefault(instance, 0)
+
+    def hook(received: torch.Tensor) -> None:
+        calls[instance] += 1
+        optimizer.step()
+        received.grad = None
+
+    for parameter in run.operations.parameters(model):
+        if parameter.requires_grad:
+            run.operations.hook_gradient(model, parameter.name, hook)
+
+
 def _optimizer(run: Interpreter, step: Step) -> None:
     model = _model(run, step)
     name = step.get("as", "optimizer")
     run.optimizers[name] = (model.instance, run.operations.make_optimizer(model, step))
+
+
+def _scaler(run: Interpreter, step: Step) -> None:
+    instance, optimizer = run.optimizers[step.get("optimizer", "optimizer")]
+    names = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+    settings = {name: step[name] for name in names if name in step}
+    made = run.operations.make_scaler(run.context.model(instance), settings)
+    run.scalers[step.get("as", "scaler")] = (made, optimizer)
+
+
+def _scale_loss(run: Interpreter, step: Step) -> None:
+    scaler, _ = run.scalers[step.get("scaler", "scaler")]
+    run.context.registers[step.get("into", "scaled")] = (scaler.scale(run.context.register(step.get("loss", "loss"))),)
+
+
+def _unscale(run: Interpreter, step: Step) -> None:
+    scaler, optimizer = run.scalers[step.get("scaler", "scaler")]
+    scaler.unscale_(optimizer)
+
+
+def _scaler_step(run: Interpreter, step: Step) -> None:
+    scaler, optimizer = run.scalers[step.get("scaler", "scaler")]
+    scaler.step(optimizer)
+
+
+def _update_scale(run: Interpreter, step: Step) -> None:
+    scaler, _ = run.scalers[step.get("scaler", "scaler")]
+    scaler.update()
+    run.context.registers[step.get("into", "scale")] = (torch.tensor(scaler.get_scale()),)
 
 
 def _zero_grad(run: Interpreter, step: Step) -> None:
@@ -165,6 +226,7 @@ CONTROLS = (
     "set_reshard_after_forward",
     "set_is_last_backward",
     "set_gradient_divide_factor",
+    "set_all_reduce_hook",
     "unshard",
     "wait_unshard",
     "reshard",
@@ -185,6 +247,19 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "forward": ("forward", _forward),
     "loss": ("forward", _loss),
     "backward": ("backward", lambda run, step: run.operations.backward(run.context.register(step.get("loss", "loss")))),
+    "register_forward_method": (
+        "other",
+        lambda run, step: run.operations.register_forward_method(_model(run, step), step.get("module", ""), step["method"]),
+    ),
+    "scaler": ("construction", _scaler),
+    "scale_loss": ("forward", _scale_loss),
+    "unscale": ("optimizer", _unscale),
+    "scaler_step": ("optimizer", _scaler_step),
+    "update_scale": ("optimizer", _update_scale),
+    "leaf": ("other", _leaf),
+    "take_gradient": ("other", _take_gradient),
+    "step_in_backward": ("optimizer", _step_in_backward),
+    "register_comm_hook": ("other", _control),
     "step": ("optimizer", lambda run, step: run.optimizer(step.get("optimizer", "optimizer")).step()),
     "mode": ("other", lambda run, step: run.operations.set_training(_model(run, step), step["mode"] == "train")),
     "mutate": ("other", lambda run, step: mutate(run.operations, step)),

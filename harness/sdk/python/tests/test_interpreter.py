@@ -95,6 +95,51 @@ class Programs(unittest.TestCase):
         self.assertTrue(torch.equal(gradients["1.bias"], torch.tensor([4.0])))
         self.assertTrue(torch.equal(tensors_of(seen, "parameters")["1.weight"], w1 - 0.5 * hidden.sum(0)))
 
+    def test_steps_in_backward_and_takes_the_gradient_away(self) -> None:
+        program = [step("step_in_backward", optimizer="optimizer"), step("forward", input=["x"]), step("loss", kind="sum"), step("backward", loss="loss")]
+        (normal,) = run(BUILD, SGD, train(), observe("parameters"))
+        (seen,) = run(BUILD, SGD, *program, observe("parameters", "gradients", "counters"))
+        for name, value in tensors_of(normal, "parameters").items():
+            self.assertTrue(torch.equal(tensors_of(seen, "parameters")[name], value), name)
+        self.assertEqual([item["none"] for item in seen.entries[1]["items"]], [True] * 4)
+        self.assertEqual(seen.entries[2]["values"], {"gradient_hooks": 4})
+
+    def test_a_scaler_leaves_out_a_step_that_is_not_finite(self) -> None:
+        data = {**DATA, "inputs/bad": torch.full((4, 3), torch.inf)}
+        scaler = step("scaler", **{"as": "scaler"}, optimizer="optimizer", init_scale=4.0, growth_interval=2)
+        program = [BUILD, SGD, scaler]
+        for name in ("bad", "x", "x"):
+            program += [step("zero_grad", optimizer="optimizer"), step("forward", input=[name]), step("loss", kind="sum"), step("scale_loss", loss="loss")]
+            program += [step("backward", loss="scaled"), step("scaler_step"), step("update_scale", into="scale"), observe("register:scale", "parameters")]
+        (start,), seen = run(BUILD, observe("parameters"), data=data), run(*program, data=data)
+        (after,) = run(BUILD, SGD, train(), observe("parameters"), data=data)
+        self.assertEqual([one.tensors["register:scale"].item() for one in seen], [2.0, 2.0, 4.0])
+        for name in tensors_of(start, "parameters"):
+            self.assertTrue(torch.equal(tensors_of(seen[0], "parameters")[name], tensors_of(start, "parameters")[name]), name)
+            self.assertTrue(torch.equal(tensors_of(seen[1], "parameters")[name], tensors_of(after, "parameters")[name]), name)
+
+    def test_a_method_is_called_in_place_of_forward_and_a_checkpoint_changes_nothing(self) -> None:
+        calls = [{"call": "inner", "args": ["x"], "to": "y", "recompute": True}]
+        plain = [{"call": "inner", "args": ["x"], "to": "y"}]
+        model = graph(["x"], calls, "y", [("inner", linear(3, 2))], methods={"plainly": {"inputs": ["x"], "forward": plain, "output": "y"}})
+        data = {"parameters/model/inner.weight": dyadic(2, 3), "parameters/model/inner.bias": dyadic(2, seed=1), "inputs/x": dyadic(4, 3, seed=5)}
+        seen = []
+        for how in ({}, {"method": "plainly"}):
+            program = [step("forward", input=["x"], **how), step("loss", kind="sum"), step("backward", loss="loss"), observe("loss", "gradients")]
+            seen += run(BUILD, *program, model=model, data=data)
+        self.assertTrue(torch.equal(seen[0].tensors["loss"], seen[1].tensors["loss"]))
+        for name, gradient in tensors_of(seen[0], "gradients").items():
+            self.assertTrue(torch.equal(gradient, tensors_of(seen[1], "gradients")[name]), name)
+
+    def test_takes_the_gradient_of_a_leaf(self) -> None:
+        leaf, take = step("leaf", input="x", into="asked"), step("take_gradient", of="asked", into="gradient")
+        backward = [step("forward", input=["asked"]), step("loss", kind="sum"), step("backward", loss="loss")]
+        (seen,) = run(BUILD, leaf, *backward, take, observe("register:gradient"))
+        expected = (DATA["parameters/model/1.weight"] @ DATA["parameters/model/0.weight"]).expand(4, 3)
+        self.assertTrue(torch.equal(seen.tensors["register:gradient"], expected))
+        with self.assertRaises(StepFailed):
+            run(BUILD, leaf, take)
+
     def test_a_ranks_own_values_win(self) -> None:
         (zero,), (one,) = (run(BUILD, observe("parameters"), rank=rank) for rank in (0, 1))
         self.assertTrue(torch.equal(tensors_of(one, "parameters")["1.bias"], DATA["parameters/model/1.bias@1"]))

@@ -18,6 +18,7 @@
 #include "fsdp/flat/scope.hpp"
 #include "fsdp/flat/state_dict.hpp"
 #include "fsdp/fully_shard.hpp"
+#include "fsdp/grad_scaler.hpp"
 #include "fsdp/hooks.hpp"
 #include "fsdp/optim.hpp"
 #include "fsdp/optim_state.hpp"

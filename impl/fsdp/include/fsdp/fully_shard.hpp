@@ -112,6 +112,10 @@ class FSDPModule {
   /// Each throws InvalidArgument for a module that is not sharded.
   void set_modules_to_forward_prefetch(const std::vector<std::shared_ptr<torch::nn::Module>>& modules);
   void set_modules_to_backward_prefetch(const std::vector<std::shared_ptr<torch::nn::Module>>& modules);
+  /// Called with each reduced gradient of this unit, all its parameters' parts of this rank one after the
+  /// other, in the dtype of the reduction: after the reduce-scatter, or after the all-reduce of a mesh of two
+  /// dimensions, and before what is left to divide by and the cast to the original dtype. It changes the
+  /// tensor in place and may communicate. Null: none.
   void set_all_reduce_hook(std::function<void(at::Tensor)> hook);
   void set_gradient_divide_factor(double factor);
   void set_force_sum_reduction_for_comms(bool enable);
@@ -144,6 +148,13 @@ FSDPModule fully_shard(const torch::nn::ModuleHolder<Contained>& holder,
                        const FullyShardOptions& options = {}) {
   return fully_shard(std::static_pointer_cast<torch::nn::Module>(holder.ptr()), options);
 }
+
+/// From now on `hook` is called with the parameter, after the hooks that it has, whenever its gradient has been
+/// set or added to: for one that is sharded after each reduction, with this rank's shard and the shard's
+/// gradient, which hooks may use up (an optimizer in backward) and reset; for another after autograd's
+/// accumulation. The parameter must be sharded then, so hooks do not go together with
+/// set_reshard_after_backward(false). Throws InvalidArgument for a parameter that requires no gradient.
+void register_post_accumulate_grad_hook(const at::Tensor& parameter, std::function<void(at::Tensor)> hook);
 
 /// Every parameter of the tree in named_parameters order, managed or not.
 std::vector<UnitParameter> named_parameters(const torch::nn::Module& root);

@@ -19,6 +19,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -72,6 +73,13 @@ class FullyShardedDataParallel {
   /// parameter that cannot be written back. Units that are none under `module` are passed over. Leave it by
   /// `leave()` where an error of writing back matters. Collective.
   static Scope summon_full_params(const torch::nn::Module& module, const SummonOptions& options = {});
+
+  /// From now on `hook` reduces the gradients of this unit and all below it, in place of the library. It gets
+  /// the whole gradient of one unit, padded, in the dtype of the reduction and not divided by anything, and the
+  /// tensor for this rank's shard, undefined with NO_SHARD, where the gradient itself is to be reduced. What it
+  /// leaves there is taken for the result. Throws InvalidState for a unit that is not the root, for a hybrid
+  /// strategy, and the second time.
+  void register_comm_hook(std::function<void(at::Tensor gradient, at::Tensor shard)> hook);
 
   /// Scales gradients so that their norm over all ranks is at most `max_norm`; returns the norm before, in
   /// the promoted dtype of this rank's gradients (float32 with a warning where it has none). Throws
