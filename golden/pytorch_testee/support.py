@@ -60,6 +60,8 @@ def _plan(plan: dict[str, Any], device: torch.device) -> str | None:
 
 def _step(step: dict[str, Any], plan: dict[str, Any] | None, device: torch.device) -> str | None:
     verb, api = step["verb"], plan["api"] if plan else None
+    if verb == "compile" and device.type == "sim":
+        return "the simulated accelerator has no graph compiler"
     if verb == "shard" and plan is None:
         return "the model has no plan"
     if (verb in CONTROLS or verb in ("step_in_backward", "register_forward_method")) and api != "fully_shard":
