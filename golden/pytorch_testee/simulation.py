@@ -93,6 +93,8 @@ def _name_streams(fsdp_sim: Any) -> None:
     @functools.wraps(fsdp2_init)
     def lazy_init(context: FSDPCommContext, device: torch.device) -> None:
         fsdp2_init(context, device)
+        if device.type != "sim":  # beside it a program may train on the CPU, which has no streams
+            return
         for name in ("all_gather_copy_in_stream", "all_gather_stream", "reduce_scatter_stream", "all_reduce_stream"):
             fsdp_sim.name_stream(getattr(context, name), name)
 
@@ -101,7 +103,7 @@ def _name_streams(fsdp_sim: Any) -> None:
         fsdp1_init(state)
         for name in ("_unshard_stream", "_post_backward_stream", "_pre_unshard_stream", "_all_reduce_stream"):
             stream = getattr(state, name)
-            if stream.stream_id != 0:
+            if getattr(stream, "stream_id", 0) != 0:
                 fsdp_sim.name_stream(stream, name.removeprefix("_"))
 
     FSDPCommContext.lazy_init = lazy_init

@@ -88,7 +88,7 @@ class Simulation(unittest.TestCase):
                 self.assertEqual(self.answers(how), ["equal"] * 2)
 
     def test_a_forgotten_wait_is_found_though_values_stay_equal(self) -> None:
-        self.assertEqual(self.answers("fsdp2", "_fsdp_collectives:532"), ["equal stream_race"] * 2)
+        self.assertEqual(self.answers("fsdp2", "_fsdp_collectives:532"), ["equal stream_race use_after_free"] * 2)
 
 
 if __name__ == "__main__":
