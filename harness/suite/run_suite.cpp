@@ -166,10 +166,11 @@ class SuiteRun {
     if (!options.must_run.empty()) must_run_ = MustRun(options.must_run);
     if (!options.level.empty() && !options.fresh_data) must_run_ = named_level(suite, options.level);
     if (!deviations_file_.empty()) {
+      const std::string& device = options.testee.device;
       deviations_.emplace(deviations_file_,
                           std::map<std::string, std::string>{{"testee", options.testee.spec},
                                                              {"backend", options.testee.backend},
-                                                             {"device", options.testee.device}},
+                                                             {"device", device.empty() ? "cpu" : device}},
                           fmt::format("{:%Y-%m-%d}", fmt::gmtime(started_)));
     }
     reporters_.push_back(std::make_unique<ConsoleReporter>(std::cout, isatty(STDOUT_FILENO) != 0));
