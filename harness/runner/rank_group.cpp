@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "harness/protocol/messages.hpp"
@@ -692,6 +693,10 @@ void RankGroup::conclude() {
   }
   for (const Rank& rank : ranks_) run.ranks.push_back(rank.report);
   run.observations = std::move(observations_);
+  // Which rank is heard first is chance; the first finding of the report must not be.
+  std::stable_sort(findings_.begin(), findings_.end(), [](const DeviceFinding& a, const DeviceFinding& b) {
+    return std::tie(a.step, a.rank) < std::tie(b.step, b.rank);
+  });
   run.findings = std::move(findings_);
   run.seconds = Clock::now() - assigned_at_;
   run.sent = sent_in_case();
