@@ -6,6 +6,10 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytorch_testee.testee import PyTorchTestee
 
 GOLDEN = Path(__file__).resolve().parents[1]
 sys.path[0:1] = [str(GOLDEN), str(GOLDEN.parent / "harness" / "sdk" / "python")]
@@ -20,36 +24,39 @@ def main() -> int:
     parser.add_argument("--without-wait", metavar="FILE:LINE", help="with --device sim: PyTorch's FSDP as if that line did not wait")
     arguments = parser.parse_args()
 
-    import torch
+    if arguments.without_wait and arguments.device != "sim":
+        parser.error("--without-wait needs --device sim")
 
     from fsdp_cts_sdk import serve
+    from pytorch_testee.shm_backend import NotThere
+
+    try:
+        testee = _testee(arguments)
+    except NotThere as reason:
+        print(f"pytorch_testee: {reason}", file=sys.stderr)
+        return 2
+    return serve(testee)
+
+
+def _testee(arguments: argparse.Namespace) -> PyTorchTestee:
+    import torch
+
     from pytorch_testee import shm_backend
     from pytorch_testee.testee import PyTorchTestee
 
-    if arguments.backend == "shm":
-        try:
-            make_shm_backend = shm_backend.register(arguments.c10d_module)
-        except shm_backend.NotThere as reason:
-            print(f"pytorch_testee: {reason}", file=sys.stderr)
-            return 2
-    if arguments.without_wait and arguments.device != "sim":
-        parser.error("--without-wait needs --device sim")
+    make_shm_backend = shm_backend.register(arguments.c10d_module) if arguments.backend == "shm" else None
     if arguments.device == "sim":
         from pytorch_testee import simulation
 
-        try:
-            device = simulation.begin(arguments.sim_package, arguments.without_wait)
-        except simulation.NotThere as reason:
-            print(f"pytorch_testee: {reason}", file=sys.stderr)
-            return 2
-        if arguments.backend == "shm":
+        device = simulation.begin(arguments.sim_package, arguments.without_wait)
+        if make_shm_backend is not None:
             simulation.carry_collectives_by(make_shm_backend)
-        return serve(simulation.SimulatedTestee(arguments.backend, device))
+        return simulation.SimulatedTestee(arguments.backend, device)
     device = torch.device(arguments.device)
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    return serve(PyTorchTestee(arguments.backend, device))
+    return PyTorchTestee(arguments.backend, device)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,10 @@ from torch.distributed.fsdp import _runtime_utils
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPCommContext
 
 from fsdp_cts_sdk import Model
+from pytorch_testee.shm_backend import NotThere
 from pytorch_testee.testee import PyTorchTestee
 
 FINDINGS_OF_A_STEP = 32  # a program that waits for nothing has thousands, and the first tell it
-
-
-class NotThere(RuntimeError):
-    """What to do about it is in the message."""
 
 
 def begin(package: Path | None, without_wait: str | None) -> torch.device:

@@ -6,9 +6,6 @@
 namespace fsdp_cts::sim {
 namespace {
 
-// As CUDA's caching allocator divides its pools.
-constexpr std::size_t largest_small_allocation = std::size_t{1} << 20;
-
 bool overlap(Extent a, Extent b) {
   return a.begin < b.end && b.begin < a.end;
 }

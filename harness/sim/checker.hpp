@@ -30,6 +30,8 @@ namespace fsdp_cts::sim {
 
 using Timeline = std::uint32_t;
 inline constexpr Timeline host_timeline = 0;
+// In bytes, as CUDA's caching allocator divides its pools.
+inline constexpr std::size_t largest_small_allocation = std::size_t{1} << 20;
 
 class Clock {
  public:

@@ -1,13 +1,10 @@
 #include "harness/sim/collectives.hpp"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
-#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <functional>
 #include <map>
@@ -57,21 +54,27 @@ class StreamWork final : public c10d::Work {
   Tensors results_;
 };
 
+// What a collective is given, as one list; and the same on the CPU. A collective takes a tensor, a list, or a
+// list of lists.
+Tensors flat(const at::Tensor& tensor) {
+  return {tensor};
+}
+Tensors flat(const Tensors& tensors) {
+  return tensors;
+}
 Tensors flat(const Lists& lists) {
   Tensors all;
   for (const Tensors& list : lists) all.insert(all.end(), list.begin(), list.end());
   return all;
 }
 
-Tensors on_cpu(const Tensors& tensors) {
-  Tensors made;
-  for (const at::Tensor& tensor : tensors) made.push_back(sim::on_cpu(tensor));
-  return made;
+at::Tensor for_cpu(const at::Tensor& tensor) {
+  return on_cpu(tensor);
 }
-
-Lists on_cpu(const Lists& lists) {
-  Lists made;
-  for (const Tensors& list : lists) made.push_back(on_cpu(list));
+template <typename Item>
+std::vector<Item> for_cpu(const std::vector<Item>& items) {
+  std::vector<Item> made;
+  for (const Item& item : items) made.push_back(for_cpu(item));
   return made;
 }
 
@@ -84,93 +87,53 @@ class Backend final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override { transport_->setTimeout(timeout); }
 
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return issue("c10d::broadcast_", c10d::OpType::BROADCAST, options, tensors, tensors, [&] {
-      auto cpu = on_cpu(tensors);
-      return transport_->broadcast(cpu, options);
-    });
+    return in_place("c10d::broadcast_", c10d::OpType::BROADCAST, tensors, options, &c10d::Backend::broadcast);
   }
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return issue("c10d::allreduce_", c10d::OpType::ALLREDUCE, options, tensors, tensors, [&] {
-      auto cpu = on_cpu(tensors);
-      return transport_->allreduce(cpu, options);
-    });
+    return in_place("c10d::allreduce_", c10d::OpType::ALLREDUCE, tensors, options, &c10d::Backend::allreduce);
   }
   WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
-    return issue("c10d::allreduce_coalesced_", c10d::OpType::ALLREDUCE_COALESCED, options, tensors, tensors,
-                 [&] {
-                   auto cpu = on_cpu(tensors);
-                   return transport_->allreduce_coalesced(cpu, options);
-                 });
+    return in_place("c10d::allreduce_coalesced_", c10d::OpType::ALLREDUCE_COALESCED, tensors, options,
+                    &c10d::Backend::allreduce_coalesced);
   }
   WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    return issue("c10d::reduce_", c10d::OpType::REDUCE, options, tensors, tensors, [&] {
-      auto cpu = on_cpu(tensors);
-      return transport_->reduce(cpu, options);
-    });
+    return in_place("c10d::reduce_", c10d::OpType::REDUCE, tensors, options, &c10d::Backend::reduce);
   }
   WorkPointer allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    return issue("c10d::allgather_", c10d::OpType::ALLGATHER, options, inputs, flat(outputs), [&] {
-      auto cpu_outputs = on_cpu(outputs);
-      auto cpu_inputs = on_cpu(inputs);
-      return transport_->allgather(cpu_outputs, cpu_inputs, options);
-    });
+    return from_to("c10d::allgather_", c10d::OpType::ALLGATHER, outputs, inputs, options,
+                   &c10d::Backend::allgather);
   }
   WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
                               const c10d::AllgatherOptions& options) override {
-    return issue("c10d::_allgather_base_", c10d::OpType::_ALLGATHER_BASE, options, {input}, {output}, [&] {
-      auto cpu_output = sim::on_cpu(output);
-      auto cpu_input = sim::on_cpu(input);
-      return transport_->_allgather_base(cpu_output, cpu_input, options);
-    });
+    return from_to("c10d::_allgather_base_", c10d::OpType::_ALLGATHER_BASE, output, input, options,
+                   &c10d::Backend::_allgather_base);
   }
   WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& options) override {
-    return issue("c10d::allgather_into_tensor_coalesced_", c10d::OpType::ALLGATHER_COALESCED, options, inputs,
-                 outputs, [&] {
-                   auto cpu_outputs = on_cpu(outputs);
-                   auto cpu_inputs = on_cpu(inputs);
-                   return transport_->allgather_into_tensor_coalesced(cpu_outputs, cpu_inputs, options);
-                 });
+    return from_to("c10d::allgather_into_tensor_coalesced_", c10d::OpType::ALLGATHER_COALESCED, outputs,
+                   inputs, options, &c10d::Backend::allgather_into_tensor_coalesced);
   }
   WorkPointer gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
-    return issue("c10d::gather_", c10d::OpType::GATHER, options, inputs, flat(outputs), [&] {
-      auto cpu_outputs = on_cpu(outputs);
-      auto cpu_inputs = on_cpu(inputs);
-      return transport_->gather(cpu_outputs, cpu_inputs, options);
-    });
+    return from_to("c10d::gather_", c10d::OpType::GATHER, outputs, inputs, options, &c10d::Backend::gather);
   }
   WorkPointer scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) override {
-    return issue("c10d::scatter_", c10d::OpType::SCATTER, options, flat(inputs), outputs, [&] {
-      auto cpu_outputs = on_cpu(outputs);
-      auto cpu_inputs = on_cpu(inputs);
-      return transport_->scatter(cpu_outputs, cpu_inputs, options);
-    });
+    return from_to("c10d::scatter_", c10d::OpType::SCATTER, outputs, inputs, options,
+                   &c10d::Backend::scatter);
   }
   WorkPointer reduce_scatter(Tensors& outputs, Lists& inputs,
                              const c10d::ReduceScatterOptions& options) override {
-    return issue("c10d::reduce_scatter_", c10d::OpType::REDUCE_SCATTER, options, flat(inputs), outputs, [&] {
-      auto cpu_outputs = on_cpu(outputs);
-      auto cpu_inputs = on_cpu(inputs);
-      return transport_->reduce_scatter(cpu_outputs, cpu_inputs, options);
-    });
+    return from_to("c10d::reduce_scatter_", c10d::OpType::REDUCE_SCATTER, outputs, inputs, options,
+                   &c10d::Backend::reduce_scatter);
   }
   WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                    const c10d::ReduceScatterOptions& options) override {
-    return issue("c10d::_reduce_scatter_base_", c10d::OpType::_REDUCE_SCATTER_BASE, options, {input},
-                 {output}, [&] {
-                   auto cpu_output = sim::on_cpu(output);
-                   auto cpu_input = sim::on_cpu(input);
-                   return transport_->_reduce_scatter_base(cpu_output, cpu_input, options);
-                 });
+    return from_to("c10d::_reduce_scatter_base_", c10d::OpType::_REDUCE_SCATTER_BASE, output, input, options,
+                   &c10d::Backend::_reduce_scatter_base);
   }
   WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::ReduceScatterOptions& options) override {
-    return issue("c10d::reduce_scatter_tensor_coalesced_", c10d::OpType::COALESCED, options, inputs, outputs,
-                 [&] {
-                   auto cpu_outputs = on_cpu(outputs);
-                   auto cpu_inputs = on_cpu(inputs);
-                   return transport_->reduce_scatter_tensor_coalesced(cpu_outputs, cpu_inputs, options);
-                 });
+    return from_to("c10d::reduce_scatter_tensor_coalesced_", c10d::OpType::COALESCED, outputs, inputs,
+                   options, &c10d::Backend::reduce_scatter_tensor_coalesced);
   }
   WorkPointer barrier(const c10d::BarrierOptions& options) override {
     return issue("c10d::barrier", c10d::OpType::BARRIER, options, {}, {},
@@ -178,6 +141,26 @@ class Backend final : public c10d::Backend {
   }
 
  private:
+  template <typename Options>
+  WorkPointer in_place(const char* name, c10d::OpType type, Tensors& tensors, const Options& options,
+                       WorkPointer (c10d::Backend::*carry)(Tensors&, const Options&)) {
+    return issue(name, type, options, tensors, tensors, [&] {
+      auto on_host = for_cpu(tensors);
+      return (transport_.get()->*carry)(on_host, options);
+    });
+  }
+
+  template <typename Outputs, typename Inputs, typename Options>
+  WorkPointer from_to(const char* name, c10d::OpType type, Outputs& outputs, Inputs& inputs,
+                      const Options& options,
+                      WorkPointer (c10d::Backend::*carry)(Outputs&, Inputs&, const Options&)) {
+    return issue(name, type, options, flat(inputs), flat(outputs), [&] {
+      auto outputs_on_host = for_cpu(outputs);
+      auto inputs_on_host = for_cpu(inputs);
+      return (transport_.get()->*carry)(outputs_on_host, inputs_on_host, options);
+    });
+  }
+
   template <typename Options>
   WorkPointer issue(const char* name, c10d::OpType type, const Options& options, const Tensors& inputs,
                     const Tensors& outputs, const std::function<WorkPointer()>& carry_out) {
@@ -202,23 +185,12 @@ class Backend final : public c10d::Backend {
     for (const at::Tensor& tensor : inputs) note(step, tensor, false);
     for (const at::Tensor& tensor : outputs) note(step, tensor, true);
     {
-      const at::AutoDispatchBelowADInplaceOrView autograd;
-      const c10::impl::ExcludeDispatchKeyGuard modes{c10::python_ks};
-      const at::DisableRecordFunctionGuard profilers;
+      const InsideTheDevice inside;
       if (const auto work = carry_out()) work->wait();
     }
     auto done = std::make_shared<c10::Event>(device_type);
     done->record(stream);
     return c10::make_intrusive<StreamWork>(getRank(), type, std::move(done), device, outputs);
-  }
-
-  static void note(const Checker::Step& step, const at::Tensor& tensor, bool write) {
-    Allocation* const allocation = allocation_of(tensor);
-    if (allocation == nullptr) return;
-    if (write)
-      step.writes(*allocation, extent_of(tensor));
-    else
-      step.reads(*allocation, extent_of(tensor));
   }
 
   c10::Stream own_stream(c10::Device device) {

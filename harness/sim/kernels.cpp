@@ -1,7 +1,6 @@
 // Operators of the device: the CPU's kernels on the same memory, with what they read and write noted. Only what
 // makes, changes or moves memory is written out here; everything else goes through `run_on_cpu`.
 #include <ATen/EmptyTensor.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -11,9 +10,7 @@
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
-#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include <unordered_set>
@@ -28,13 +25,6 @@ namespace {
 using torch::jit::Stack;
 
 constexpr c10::DispatchKeySet key_set(c10::DispatchKey::PrivateUse1);
-
-// Neither autograd nor a profiler nor what Python has put into the dispatcher is to see how the device computes.
-struct InsideTheDevice {
-  at::AutoDispatchBelowADInplaceOrView autograd;
-  c10::impl::ExcludeDispatchKeyGuard modes{c10::python_ks};
-  at::DisableRecordFunctionGuard profilers;
-};
 
 bool is_sim(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == device_type;
@@ -75,15 +65,6 @@ at::Tensor& set_nothing(at::Tensor& self) {
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), 0, device_allocator().allocate(0), &device_allocator(), true));
   return at::native::set_storage_cpu_(self, std::move(storage), 0, {0}, {});
-}
-
-void note(const Checker::Step& step, const at::Tensor& tensor, bool write) {
-  Allocation* const allocation = allocation_of(tensor);
-  if (allocation == nullptr) return;
-  if (write)
-    step.writes(*allocation, extent_of(tensor));
-  else
-    step.reads(*allocation, extent_of(tensor));
 }
 
 // An operator that hands a value to the host returns when the stream has come that far.

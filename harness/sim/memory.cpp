@@ -78,7 +78,8 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     block->device = index;
     block->pool = timeline_of(current_stream(index));
     Checker::instance().allocated(*block);
-    count(memory, bytes, &Stat::increase, true);
+    count_allocated(memory.stats, bytes, &Stat::increase);
+    count_active(memory.stats, bytes, &Stat::increase);
     void* const data = block->data;
     return {data, block.release(), &free_device_block, device};
   }
@@ -87,12 +88,11 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     const std::lock_guard lock(mutex_);
     DeviceMemory& memory = devices_.at(static_cast<std::size_t>(block.device));
     Clock until = Checker::instance().freed(block);
-    if (!block.recorded.empty() && !Checker::instance().host_knows(until)) {
-      count(memory, block.bytes, &Stat::decrease, false);
+    count_allocated(memory.stats, block.bytes, &Stat::decrease);
+    if (!block.recorded.empty() && !Checker::instance().host_knows(until))
       memory.held.push_back({std::move(until), block.bytes});
-    } else {
-      count(memory, block.bytes, &Stat::decrease, true);
-    }
+    else
+      count_active(memory.stats, block.bytes, &Stat::decrease);
   }
 
   void set_capacity(c10::DeviceIndex device, std::size_t bytes) {
@@ -136,31 +136,26 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
 
  private:
-  // Of both kinds: what the program holds, and what cannot be handed out again (`whole`).
-  static void count(DeviceMemory& memory, std::size_t bytes, void (Stat::*change)(std::size_t), bool whole) {
-    const bool held_back = !whole;
-    const auto all = static_cast<std::size_t>(StatType::AGGREGATE);
-    const auto pool = static_cast<std::size_t>(bytes <= (std::size_t{1} << 20) ? StatType::SMALL_POOL
-                                                                               : StatType::LARGE_POOL);
-    for (const std::size_t type : {all, pool}) {
-      (memory.stats.allocation[type].*change)(1);
-      (memory.stats.allocated_bytes[type].*change)(rounded(bytes));
-      (memory.stats.requested_bytes[type].*change)(bytes);
-      if (held_back) continue;
-      change_active(memory, type, bytes, change);
+  using Change = void (Stat::*)(std::size_t);
+  static std::array<std::size_t, 2> types_of(std::size_t bytes) {
+    const StatType pool = bytes <= largest_small_allocation ? StatType::SMALL_POOL : StatType::LARGE_POOL;
+    return {static_cast<std::size_t>(StatType::AGGREGATE), static_cast<std::size_t>(pool)};
+  }
+  // What the program holds.
+  static void count_allocated(DeviceStats& stats, std::size_t bytes, Change change) {
+    for (const std::size_t type : types_of(bytes)) {
+      (stats.allocation[type].*change)(1);
+      (stats.allocated_bytes[type].*change)(rounded(bytes));
+      (stats.requested_bytes[type].*change)(bytes);
     }
   }
-  static void change_active(DeviceMemory& memory, std::size_t type, std::size_t bytes,
-                            void (Stat::*change)(std::size_t)) {
-    (memory.stats.active[type].*change)(1);
-    (memory.stats.active_bytes[type].*change)(rounded(bytes));
-    (memory.stats.reserved_bytes[type].*change)(rounded(bytes));
-  }
-  static void let_go(DeviceMemory& memory, std::size_t bytes) {
-    const auto pool = static_cast<std::size_t>(bytes <= (std::size_t{1} << 20) ? StatType::SMALL_POOL
-                                                                               : StatType::LARGE_POOL);
-    for (const std::size_t type : {static_cast<std::size_t>(StatType::AGGREGATE), pool})
-      change_active(memory, type, bytes, &Stat::decrease);
+  // What cannot be handed out again.
+  static void count_active(DeviceStats& stats, std::size_t bytes, Change change) {
+    for (const std::size_t type : types_of(bytes)) {
+      (stats.active[type].*change)(1);
+      (stats.active_bytes[type].*change)(rounded(bytes));
+      (stats.reserved_bytes[type].*change)(rounded(bytes));
+    }
   }
 
   void make_room(DeviceMemory& memory, c10::DeviceIndex index, std::size_t bytes) {
@@ -168,7 +163,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     auto let_go_if = [&](auto condition) {
       std::erase_if(memory.held, [&](const DeviceMemory::Held& held) {
         if (!condition(held)) return false;
-        let_go(memory, held.bytes);
+        count_active(memory.stats, held.bytes, &Stat::decrease);
         return true;
       });
     };
@@ -300,6 +295,15 @@ Extent extent_of(const at::Tensor& tensor) {
   return {begin, begin + (last + 1) * tensor.itemsize()};
 }
 
+void note(const Checker::Step& step, const at::Tensor& tensor, bool write) {
+  Allocation* const allocation = allocation_of(tensor);
+  if (allocation == nullptr) return;
+  if (write)
+    step.writes(*allocation, extent_of(tensor));
+  else
+    step.reads(*allocation, extent_of(tensor));
+}
+
 at::Tensor on_cpu(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   Block* const block = block_of(storage.data_ptr());
@@ -348,13 +352,7 @@ void name_buffer(const at::Tensor& tensor, std::string name) {
 }
 
 void host_access(const at::Tensor& tensor, bool write, const std::string& operation) {
-  Allocation* const allocation = allocation_of(tensor);
-  if (allocation == nullptr) return;
-  const auto step = Checker::instance().on_host(operation, scope());
-  if (write)
-    step.writes(*allocation, extent_of(tensor));
-  else
-    step.reads(*allocation, extent_of(tensor));
+  if (allocation_of(tensor) != nullptr) note(Checker::instance().on_host(operation, scope()), tensor, write);
 }
 
 void set_memory_limit(c10::DeviceIndex device, std::size_t bytes) {

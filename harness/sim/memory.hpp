@@ -21,6 +21,9 @@ Allocation* allocation_of(const at::Tensor& tensor);
 // The bytes from the first to the last element.
 Extent extent_of(const at::Tensor& tensor);
 
+// That the step reads or writes the tensor's bytes; nothing for memory that is not ours.
+void note(const Checker::Step& step, const at::Tensor& tensor, bool write);
+
 // The same elements as a tensor of the CPU; tensors of one storage get tensors of one storage. It does not keep
 // the memory alive.
 at::Tensor on_cpu(const at::Tensor& tensor);

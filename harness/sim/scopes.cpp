@@ -1,7 +1,6 @@
 #include "harness/sim/scopes.hpp"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/record_function.h>
 
 #include <memory>
 #include <string>
@@ -81,12 +80,7 @@ std::unique_ptr<at::ObserverContext> begin_operator(const at::RecordFunction& fu
     const auto* const alias = arguments[i].alias_info();
     const bool write = alias != nullptr && alias->isWrite();
     for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
-      Allocation* const allocation = tensor.device().is_cpu() ? allocation_of(tensor) : nullptr;
-      if (allocation == nullptr) return;
-      if (write)
-        step.writes(*allocation, extent_of(tensor));
-      else
-        step.reads(*allocation, extent_of(tensor));
+      if (tensor.device().is_cpu()) note(step, tensor, write);
     });
   }
   return nullptr;

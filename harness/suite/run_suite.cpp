@@ -121,18 +121,16 @@ std::vector<Case> cases_of(const RunOptions& options, const Suite& suite,
   return options.scenarios.empty() ? select(suite, filters) : select_from(options.scenarios, suite, filters);
 }
 
-// This machine, with the devices that the run simulates.
-Machine machine_of(const RunOptions& options) {
-  Machine machine = this_machine();
+// With the devices that the run simulates.
+Machine offered(Machine machine, const RunOptions& options) {
   if (options.testee.device == "sim") machine.gpus = simulated_devices;
   return machine;
 }
 
 // What is asked for, and the cases before it whose checkpoints it loads, unless they lie there already.
-std::vector<Case> selected_cases(const RunOptions& options, const Suite& suite) {
+std::vector<Case> selected_cases(const RunOptions& options, const Suite& suite, const Machine& machine) {
   std::vector<Case> cases = cases_of(options, suite, all_filters(options, suite));
-  if (options.per_scenario > 0)
-    cases = few_of_each_scenario(std::move(cases), options.per_scenario, machine_of(options));
+  if (options.per_scenario > 0) cases = few_of_each_scenario(std::move(cases), options.per_scenario, machine);
   std::set<std::string> known;
   for (const Case& each : cases) known.insert(each.id);
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -151,11 +149,12 @@ class SuiteRun {
  public:
   SuiteRun(const RunOptions& options, const Suite& suite, std::optional<GivenCases> given)
       : options_(options),
-        selected_(given ? std::move(given->cases) : selected_cases(options, suite)),
+        machine_(this_machine()),
+        offered_(offered(machine_, options)),
+        selected_(given ? std::move(given->cases) : selected_cases(options, suite, offered_)),
         repeat_(given ? std::move(given->repeat) : nullptr),
         edition_(edition_for(options, suite)),
         suite_(suite),
-        machine_(machine_of(options)),
         deviations_file_(known_deviations_for(options, suite)) {
     if (!options.record.empty() && options.testee.spec == "pytorch" && options.testee.backend == "shm")
       throw UsageError(
@@ -204,9 +203,9 @@ class SuiteRun {
 
  private:
   std::optional<std::string> why_not(const Case& a_case) const {
-    if (auto reason = why_not_runnable(a_case, machine_)) return reason;
+    if (auto reason = why_not_runnable(a_case, offered_)) return reason;
     const std::string& device = options_.testee.device;
-    if (!device.empty() && device != "cpu" && machine_.gpus == 0)
+    if (!device.empty() && device != "cpu" && offered_.gpus == 0)
       return fmt::format("device {} was asked for and this machine has no GPU", device);
     return std::nullopt;
   }
@@ -357,7 +356,7 @@ class SuiteRun {
                  {"backend", options_.testee.backend},
                  {"device", options_.testee.device},
                  {"hello", hello}}},
-               {"machine", machine_facts(this_machine())},
+               {"machine", machine_facts(machine_)},
                {"edition", edition_.text()},
                {"recordings", of_recordings},
                {"notes", version_notes(hello, of_recordings)},
@@ -437,11 +436,12 @@ class SuiteRun {
   std::time_t started_ = std::time(nullptr);
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   const RunOptions& options_;
+  Machine machine_;
+  Machine offered_;  // to cases: the machine with what is simulated
   std::vector<Case> selected_;
   std::function<std::string(const Case&)> repeat_;  // of cases that stand in no file
   Edition edition_;
   const Suite& suite_;
-  Machine machine_;  // with what is simulated
   std::string deviations_file_;
   std::optional<MustRun> must_run_;
   std::optional<KnownDeviations> deviations_;

@@ -33,6 +33,12 @@ Ran CommandLine::operator()(const std::string& arguments) const {
   return ran;
 }
 
+void CommandLine::copy_suite(const std::string& name) const {
+  std::filesystem::create_directories(folder_ / name);
+  std::filesystem::copy(std::filesystem::path(SMALL_SUITE) / "conformance", folder_ / name / "conformance",
+                        std::filesystem::copy_options::recursive);
+}
+
 std::string CommandLine::fault(const std::string& name, const std::string& more) const {
   return fmt::format("--testee '{}{}{}' --golden store", FAULT_TESTEE, name.empty() ? "" : " --fault " + name,
                      more.empty() ? "" : " " + more);

@@ -23,6 +23,9 @@ class CommandLine {
   std::string fault(const std::string& name,
                     const std::string& more = "") const;  // --testee '…' --golden store
 
+  // A copy of the small suite to be changed, in folder() / `name`: for --root.
+  void copy_suite(const std::string& name) const;
+
   const std::filesystem::path& folder() const { return folder_; }
 
  private:

@@ -299,8 +299,7 @@ TEST_F(RunTest, SharedMemoryIsForThePyTorchThatItWasBuiltFor) {
   std::ofstream(cts.folder() / "python") << "#!/bin/sh\necho 2.99.1+cpu\n";
   fs::permissions(cts.folder() / "python", fs::perms::owner_all);
   fs::create_directories(cts.folder() / "root/golden/pytorch_testee");
-  fs::copy(fs::path(SMALL_SUITE) / "conformance", cts.folder() / "root/conformance",
-           fs::copy_options::recursive);
+  cts.copy_suite("root");
   const std::string line =
       "run T/TestCommandLine/test_parameters --root root --testee pytorch --backend shm "
       "--python ./python";
@@ -314,9 +313,7 @@ TEST_F(RunTest, SharedMemoryIsForThePyTorchThatItWasBuiltFor) {
 }
 
 TEST_F(RunTest, ATesteeThatDoesNotStartIsTriedTwiceAndShown) {
-  fs::create_directories(cts.folder() / "own");
-  fs::copy(fs::path(SMALL_SUITE) / "conformance", cts.folder() / "own/conformance",
-           fs::copy_options::recursive);
+  cts.copy_suite("own");
   const fs::path scenario = cts.folder() / "own/conformance/scenarios/t/test_parameters.yaml";
   std::ifstream stream(scenario);
   std::string text{std::istreambuf_iterator<char>(stream), {}};
@@ -347,9 +344,7 @@ TEST_F(RunTest, ATesteeThatDoesNotStartIsTriedTwiceAndShown) {
 
 // Case first=false loads what first=true saves.
 TEST_F(RunTest, ACaseThatContinuesAnotherNeedsItsCheckpoint) {
-  fs::create_directories(cts.folder() / "own");
-  fs::copy(fs::path(SMALL_SUITE) / "conformance", cts.folder() / "own/conformance",
-           fs::copy_options::recursive);
+  cts.copy_suite("own");
   const fs::path scenario = cts.folder() / "own/conformance/scenarios/t/test_parameters.yaml";
   std::ifstream stream(scenario);
   std::string text{std::istreambuf_iterator<char>(stream), {}};

@@ -436,18 +436,15 @@ void FlatState::reduce(at::ScalarType dtype, double divisor) {
   reduction.input = flat_->gradient().take_whole(dtype);
   divide(reduction.input, divisor);
   const auto site = call_site(Phase::backward);
-  if (comm_hook) {
-    if (flat_->shard().sharded())
-      reduction.output = at::empty({flat_->shard().layout().shard_numel}, reduction.input.options());
-    comm_hook(reduction.input, reduction.output);
-    if (!reduction.output.defined()) reduction.output = reduction.input;
-  } else if (flat_->shard().sharded()) {
-    reduction.output = at::empty({flat_->shard().layout().shard_numel}, reduction.input.options());
+  const bool sharded = flat_->shard().sharded();
+  reduction.output =
+      sharded ? at::empty({flat_->shard().layout().shard_numel}, reduction.input.options()) : reduction.input;
+  if (comm_hook)
+    comm_hook(reduction.input, sharded ? reduction.output : at::Tensor());
+  else if (sharded)
     reduction.work = ranks_.shard->reduce_scatter(reduction.output, reduction.input, {}, site);
-  } else {
-    reduction.output = reduction.input;
+  else
     reduction.work = ranks_.shard->all_reduce(reduction.output, {}, site);
-  }
   reducing_ = std::move(reduction);
   context_->reducing = this;
 }

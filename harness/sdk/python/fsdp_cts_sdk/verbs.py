@@ -130,23 +130,27 @@ def _scaler(run: Interpreter, step: Step) -> None:
     run.scalers[step.get("as", "scaler")] = (made, optimizer)
 
 
+def _scaler_of(run: Interpreter, step: Step) -> tuple[torch.amp.GradScaler, torch.optim.Optimizer]:
+    return run.scalers[step.get("scaler", "scaler")]
+
+
 def _scale_loss(run: Interpreter, step: Step) -> None:
-    scaler, _ = run.scalers[step.get("scaler", "scaler")]
+    scaler, _ = _scaler_of(run, step)
     run.context.registers[step.get("into", "scaled")] = (scaler.scale(run.context.register(step.get("loss", "loss"))),)
 
 
 def _unscale(run: Interpreter, step: Step) -> None:
-    scaler, optimizer = run.scalers[step.get("scaler", "scaler")]
+    scaler, optimizer = _scaler_of(run, step)
     scaler.unscale_(optimizer)
 
 
 def _scaler_step(run: Interpreter, step: Step) -> None:
-    scaler, optimizer = run.scalers[step.get("scaler", "scaler")]
+    scaler, optimizer = _scaler_of(run, step)
     scaler.step(optimizer)
 
 
 def _update_scale(run: Interpreter, step: Step) -> None:
-    scaler, _ = run.scalers[step.get("scaler", "scaler")]
+    scaler, _ = _scaler_of(run, step)
     scaler.update()
     run.context.registers[step.get("into", "scale")] = (torch.tensor(scaler.get_scale()),)
 
