@@ -156,6 +156,11 @@ Difference compare(const HostTensor& actual, const HostTensor& expected, const T
       difference.ulp = ulp;
     }
     ++difference.differing;
+    auto& stretches = difference.stretches;
+    if (!stretches.empty() && stretches.back()[0] + stretches.back()[1] == i)
+      ++stretches.back()[1];
+    else if (stretches.size() < Difference::max_stretches)
+      stretches.push_back({i, 1});
   }
   return difference;
 }

@@ -8,8 +8,10 @@
 // exactly.
 #pragma once
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "harness/protocol/tensor.hpp"
 #include "harness/scenario/case.hpp"
@@ -37,6 +39,9 @@ struct Difference {
   std::int64_t index = 0;  // flat index of the first element that differs
   double actual = 0, expected = 0, ulp = 0;
   long differing = 0;  // elements that differ
+  // [first, count], flat, of what differs; the first `max_stretches` of them.
+  std::vector<std::array<std::int64_t, 2>> stretches;
+  static constexpr std::size_t max_stretches = 512;
   // Of the whole comparison:
   long elements = 0, exact_elements = 0;
   double max_ulp = 0;

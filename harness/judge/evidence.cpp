@@ -45,15 +45,22 @@ const Json* counterpart_fact(const Evidence& evidence, const Place& place) {
   return shared == evidence.facts.end() ? nullptr : &shared->second;
 }
 
-std::optional<int> holder(const Evidence& evidence, const Place& place, std::int64_t index) {
-  if (place.rank) return place.rank;
+std::vector<HeldPiece> held_pieces(const Evidence& evidence, const Place& place) {
+  std::vector<HeldPiece> held;
+  if (place.rank) return held;
   for (const RankShard& shard : evidence.shards) {
     Place unranked = shard.place;
     unranked.rank.reset();
     if (unranked != place) continue;
-    for (const Piece& piece : shard.pieces) {
-      if (index >= piece.offset && index < piece.offset + piece.length) return shard.place.rank;
-    }
+    for (const Piece& piece : shard.pieces) held.push_back({*shard.place.rank, piece});
+  }
+  return held;
+}
+
+std::optional<int> holder(const Evidence& evidence, const Place& place, std::int64_t index) {
+  if (place.rank) return place.rank;
+  for (const auto& [rank, piece] : held_pieces(evidence, place)) {
+    if (index >= piece.offset && index < piece.offset + piece.length) return rank;
   }
   return std::nullopt;
 }

@@ -62,6 +62,13 @@ std::vector<const Place*> counterparts(const std::map<Place, Value>& values, con
 // The fact of the same rank, else the one for all ranks; null when there is none.
 const Json* counterpart_fact(const Evidence& evidence, const Place& place);
 
+// What the ranks hold of an assembled tensor; nothing for a value that is one rank's.
+struct HeldPiece {
+  int rank = 0;
+  Piece piece;
+};
+std::vector<HeldPiece> held_pieces(const Evidence& evidence, const Place& place);
+
 // The rank that holds element `index` of an assembled tensor; the place's own rank where it has one.
 std::optional<int> holder(const Evidence& evidence, const Place& place, std::int64_t index);
 

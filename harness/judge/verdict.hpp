@@ -51,7 +51,8 @@ struct Verdict {
                      // "signal", …
   std::string summary;  // one line for a person: the first divergence
   // First divergence: {expectation, step, verb, iteration, phase, what, parameter, rank, index, actual,
-  // expected, ulp, golden, reference}
+  // expected, ulp, golden, reference, tensor: {shape, differing: [[first, count], …], not_shown, held: [[rank,
+  // first, count], …]}}, flat and row-major
   nlohmann::ordered_json divergence;
   Counts counts;
   double max_ulp = 0;      // largest difference seen in a passing comparison

@@ -7,6 +7,7 @@
 
 #include "harness/report/console.hpp"
 #include "harness/report/html_page.hpp"
+#include "harness/report/tensor_drawing.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -52,7 +53,7 @@ std::string card(const std::string& figure, const std::string& label) {
 std::string table(const Json& object) {
   std::string rows;
   for (const auto& [key, value] : object.items()) {
-    if (key == "stacks" || key == "output") continue;
+    if (key == "stacks" || key == "output" || key == "tensor") continue;
     rows += fmt::format("<tr><td class=soft>{}</td><td>{}</td></tr>\n", escaped(key), text_of(value));
   }
   return rows.empty() ? "" : "<table>\n" + rows + "</table>\n";
@@ -98,6 +99,7 @@ std::string case_body(const Json& record) {
   if (!record.at("summary").get<std::string>().empty())
     body += paragraph(text_of(record.at("code")) + ":", text_of(record.at("summary")));
   body += table(record.at("divergence"));
+  if (record.at("divergence").contains("tensor")) body += drawing_of(record["divergence"]["tensor"]);
   for (const char* evidence : {"stacks", "output"}) {
     if (record.at("divergence").contains(evidence))
       body += fmt::format("<pre>{}</pre>\n", text_of(record["divergence"][evidence]));

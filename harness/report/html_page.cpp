@@ -21,6 +21,7 @@ summary .id { font-family: ui-monospace, monospace; font-size: 13px; overflow-wr
 summary .tag { min-width: 6.5rem; max-width: 14rem; font-weight: 600; } summary .time { color: var(--soft); font-size: 13px; }
 .body { padding: .4rem 0 .8rem 7.2rem; } .body p { margin: .3rem 0; max-width: 60rem; }
 pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px; padding: .7rem; overflow-x: auto; font-size: 12.5px; white-space: pre-wrap; margin: .5rem 0; }
+.map { display: block; margin: .5rem 0; } .map .gone { fill: var(--panel); } .map .differs { fill: var(--bad); } .map .border { stroke: var(--ink); stroke-width: 1.5; fill: none; }
 .filter { display: flex; gap: .6rem; margin: .8rem 0; flex-wrap: wrap; } input, select { font: inherit; padding: .3rem .5rem; color: inherit; background: var(--panel); border: 1px solid var(--line); border-radius: 6px; } input { flex: 1; min-width: 14rem; }
 .scenario > details { margin-left: 1.5rem; } .scenario > details:last-child { border-bottom: 0; } .scenario > .body { padding-left: 1.5rem; }
 td { overflow-wrap: anywhere; } td.soft { white-space: nowrap; }

@@ -117,12 +117,19 @@ TEST(AutoWrap, IgnoredModulesAreNoUnitsAndKeepTheirParameters) {
   EXPECT_EQ(at(model.ptr(), "first")->parameters().at(0).sizes(), at::IntArrayRef({4, 4}));
 }
 
-class BatchNorms : public ::testing::TestWithParam<std::shared_ptr<const flat::WrapPolicy>> {};
+struct NamedPolicy {
+  const char* name;
+  std::shared_ptr<const flat::WrapPolicy> policy;
+
+  friend void PrintTo(const NamedPolicy& named, std::ostream* out) { *out << named.name; }
+};
+
+class BatchNorms : public ::testing::TestWithParam<NamedPolicy> {};
 
 TEST_P(BatchNorms, AreUnitsOfTheirOwnUnderMixedPrecision) {
   Normed model;
   FSDPOptions options = over_two_ranks();
-  options.auto_wrap_policy = GetParam();
+  options.auto_wrap_policy = GetParam().policy;
   options.mixed_precision = flat::MixedPrecision{.param_dtype = at::kHalf};
   Warned warned;
   FullyShardedDataParallel(model, options);
@@ -135,10 +142,12 @@ TEST_P(BatchNorms, AreUnitsOfTheirOwnUnderMixedPrecision) {
                     HasSubstr("{BatchNorm1d}")));
 }
 
-INSTANTIATE_TEST_SUITE_P(AutoWrap, BatchNorms,
-                         ::testing::Values(linears(),
-                                           std::make_shared<flat::FunctionPolicy>(
-                                               wrap_module_classes_individually({class_named("Linear")}))));
+INSTANTIATE_TEST_SUITE_P(
+    AutoWrap, BatchNorms,
+    ::testing::Values(NamedPolicy{"ModuleWrapPolicy", linears()},
+                      NamedPolicy{"wrap_module_classes_individually",
+                                  std::make_shared<flat::FunctionPolicy>(
+                                      wrap_module_classes_individually({class_named("Linear")}))}));
 
 TEST(AutoWrap, BatchNormsStayWithoutMixedPrecision) {
   Normed model;

@@ -62,6 +62,23 @@ std::string factor_text(double factor, int world) {
   return fmt::format("; every differing element is {:.4g} x the expected value{}", factor, guess);
 }
 
+// Which elements differ and which rank holds which, flat and as far as a reader can look at it: what the HTML
+// report draws. Ranks that hold the same element in several replicas all stand there.
+nlohmann::ordered_json tensor_map(const HostTensor& tensor, const Difference& difference,
+                                  const std::vector<HeldPiece>& held) {
+  constexpr std::size_t max_pieces = 512;
+  long shown = 0;
+  for (const auto& [first, count] : difference.stretches) shown += count;
+  auto pieces = nlohmann::ordered_json::array();
+  for (const auto& [rank, piece] : held) {
+    if (pieces.size() < max_pieces) pieces.push_back({rank, piece.offset, piece.length});
+  }
+  return {{"shape", tensor.shape},
+          {"differing", difference.stretches},
+          {"not_shown", difference.differing - shown},
+          {"held", std::move(pieces)}};
+}
+
 }  // namespace
 
 Finding tensor_failure(const JudgeContext& context, const Place& place, const Value& actual,
@@ -101,6 +118,9 @@ Finding tensor_failure(const JudgeContext& context, const Place& place, const Va
   if (rank) finding.divergence["rank"] = *rank;
   finding.divergence["index"] = index;
   finding.divergence["ulp"] = number(difference.ulp);
+  if (difference.elements > 1) {
+    finding.divergence["tensor"] = tensor_map(actual.tensor, difference, held_pieces(context.testee, place));
+  }
   if (const auto factor = common_factor(actual.tensor, expected.tensor)) {
     finding.divergence["factor"] = *factor;
     finding.summary += factor_text(*factor, context.a_case.world);

@@ -50,6 +50,16 @@ TEST(Equal, NamesTheFirstDivergenceAndWhatBothTruthsSaid) {
   EXPECT_NE(verdict.summary.find("and 1 more"), std::string::npos) << verdict.summary;
 }
 
+TEST(Equal, KeepsWhichElementsDifferAndWhoHoldsThem) {
+  HandMade made;
+  HostTensor& gradient = made.tensor(HandMade::after_backward, 1, "gradients/weight");
+  for (const int element : {0, 1, 3}) set_element(gradient, element, -1);
+  const Verdict verdict = expect_code(made, equal_all, "value");
+  EXPECT_EQ(verdict.divergence["tensor"],
+            Json::parse(R"({"shape": [4, 2], "differing": [[4, 2], [7, 1]], "not_shown": 0,
+                            "held": [[0, 0, 4], [1, 4, 4]]})"));
+}
+
 TEST(Equal, NamesTheFactorOfASumForAMean) {
   const auto scaled = [](double factor, int elements) {
     HandMade made;

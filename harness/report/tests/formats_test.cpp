@@ -90,8 +90,13 @@ TEST(Junit, CountsAndMessages) {
 
 TEST(Html, OneFileWithEverythingEscaped) {
   const auto file = std::filesystem::path(::testing::TempDir()) / "formats.html";
-  write_html(sample_report(), {{"T/Class/one[world=2]", "step <1>: build"}}, file);
+  Report report = sample_report();
+  report.cases[1]["divergence"]["tensor"] =
+      Json::parse(R"({"shape": [4], "differing": [[1, 1]], "not_shown": 0, "held": [[0, 0, 2], [1, 2, 2]]})");
+  write_html(report, {{"T/Class/one[world=2]", "step <1>: build"}}, file);
   const std::string html = read(file);
+  EXPECT_THAT(html, HasSubstr("<svg class=map"));
+  EXPECT_THAT(html, Not(HasSubstr("not_shown"))) << "drawn, not printed";
   EXPECT_THAT(html, HasSubstr("1 of 3 cases are not as expected."));
   EXPECT_THAT(html, HasSubstr("2.5 &lt;&gt; 2"));
   EXPECT_THAT(html, HasSubstr("as reported by the testee"));
