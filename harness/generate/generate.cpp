@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <iostream>
 
 #include "harness/generate/draw.hpp"
 #include "harness/generate/fit.hpp"
 #include "harness/generate/shrink.hpp"
+#include "harness/protocol/whole_file.hpp"
 #include "harness/suite/pipeline.hpp"
 
 namespace fsdp_cts::generate {
@@ -34,14 +34,6 @@ class Progress {
  private:
   const bool terminal_ = isatty(STDERR_FILENO) != 0;
 };
-
-void write_text(const fs::path& file, const std::string& text) {
-  fs::create_directories(file.parent_path());
-  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
-  stream << text;
-  stream.close();
-  if (!stream) throw std::runtime_error("cannot write " + file.string());
-}
 
 std::string file_name(const Origin& origin) {
   return fmt::format("seed{}_number_{}.yaml", origin.seed, origin.index);
@@ -177,9 +169,10 @@ void keep_failures(const GenerateOptions& options, const Suite& suite, const std
     const fs::path file = fs::path(options.kept) / file_name(each.origin);
     const std::string again = fmt::format("fsdp-cts run --scenarios {}{}", quoted(file.string()),
                                           options_text(kept_options(options.run)));
-    write_text(file, comment(fmt::format("{}: {}\nagain: {}", record.at("code").get<std::string>(),
-                                         record.at("summary").get<std::string>(), again)) +
-                         kept.text);
+    write_whole_file_and_folders(
+        file, comment(fmt::format("{}: {}\nagain: {}", record.at("code").get<std::string>(),
+                                  record.at("summary").get<std::string>(), again)) +
+                  kept.text);
     std::cout << fmt::format("kept: {} ({}{})\n     again: {}\n", file.string(),
                              kept.sketch == each.sketch ? "as drawn" : "shrunk",
                              fmt::format(", {} lines", std::count(kept.text.begin(), kept.text.end(), '\n')),
@@ -198,7 +191,8 @@ int generate(const GenerateOptions& options, const Suite& suite) {
       all.drawn.size(), options.seed, all.redrawn,
       missing > 0 ? fmt::format("; none fit for {} numbers", missing) : "");
   if (!options.out.empty()) {
-    for (const Drawn& each : all.drawn) write_text(fs::path(options.out) / file_name(each.origin), each.text);
+    for (const Drawn& each : all.drawn)
+      write_whole_file_and_folders(fs::path(options.out) / file_name(each.origin), each.text);
     std::cout << fmt::format("written to {}\n", options.out);
   }
   if (options.write_only) return 0;

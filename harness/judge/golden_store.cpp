@@ -10,6 +10,7 @@
 #include "harness/judge/recording.hpp"
 #include "harness/protocol/safetensors.hpp"
 #include "harness/protocol/sha256.hpp"
+#include "harness/protocol/whole_file.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -26,16 +27,6 @@ std::string read_all(const fs::path& file) {
   bytes << stream.rdbuf();
   if (!stream) throw Unusable{"golden_missing", file.string() + " cannot be read"};
   return std::move(bytes).str();
-}
-
-void write_renamed(const fs::path& file, const std::string& bytes) {
-  fs::create_directories(file.parent_path());
-  const fs::path beside = file.string() + ".partial";
-  std::ofstream stream(beside, std::ios::binary | std::ios::trunc);
-  stream << bytes;
-  stream.close();
-  if (!stream) throw std::system_error(errno, std::generic_category(), beside.string());
-  fs::rename(beside, file);
 }
 
 // Who made a recording.
@@ -84,7 +75,7 @@ std::string GoldenStore::read_blob(const Json& blob) const {
 Json GoldenStore::write_blob(const std::string& bytes, const std::string& extension) {
   Json blob{{"file", sha256(bytes) + extension}, {"bytes", bytes.size()}};
   const fs::path file = blob_file(blob);
-  if (!fs::exists(file) || fs::file_size(file) != bytes.size()) write_renamed(file, bytes);
+  if (!fs::exists(file) || fs::file_size(file) != bytes.size()) write_whole_file_and_folders(file, bytes);
   return blob;
 }
 
@@ -160,7 +151,7 @@ void GoldenStore::save(const Case& a_case, const Evidence& evidence, const Json&
   if (uses_composable(a_case) && environment.contains("composable"))
     entry["composable"] = environment["composable"];
   of_scenario["cases"][a_case.id] = std::move(entry);
-  write_renamed(index_file(a_case.scenario), of_scenario.dump(1) + "\n");
+  write_whole_file_and_folders(index_file(a_case.scenario), of_scenario.dump(1) + "\n");
   indexes_[a_case.scenario] = std::move(of_scenario);
 }
 
@@ -247,7 +238,7 @@ void GoldenStore::write_manifest(Json manifest, const std::string& command) {
   for (const Json& entry : recorded) worlds.insert(entry.at("world").get<int>());
   manifest["worlds"] = worlds;
   manifest["cases"] = recorded.size();
-  write_renamed(root_ / "MANIFEST.json", manifest.dump(2) + "\n");
+  write_whole_file_and_folders(root_ / "MANIFEST.json", manifest.dump(2) + "\n");
 }
 
 }  // namespace fsdp_cts

@@ -5,8 +5,10 @@
 
 #include <fstream>
 #include <set>
+#include <system_error>
 
 #include "harness/protocol/pattern.hpp"
+#include "harness/protocol/whole_file.hpp"
 #include "harness/scenario/edition.hpp"
 
 namespace fsdp_cts {
@@ -129,12 +131,11 @@ void write_deviations(const std::filesystem::path& file, const std::vector<Known
     out << YAML::EndMap;
   }
   out << YAML::EndSeq;
-  const std::filesystem::path beside = file.string() + ".partial";
-  std::ofstream stream(beside, std::ios::trunc);
-  stream << out.c_str() << "\n";
-  stream.close();
-  if (!stream) throw DeviationFileError("cannot write " + beside.string());
-  std::filesystem::rename(beside, file);
+  try {
+    write_whole_file(file, std::string(out.c_str()) + "\n");
+  } catch (const std::system_error& error) {
+    throw DeviationFileError(error.what());
+  }
 }
 
 }  // namespace fsdp_cts

@@ -1,58 +1,12 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "harness/protocol/safetensors.hpp"
 #include "harness/protocol/safetensors_header.hpp"
+#include "harness/protocol/whole_file.hpp"
 
 namespace fsdp_cts {
-namespace {
-
-// A name that no other writer of this folder uses; removed again unless the file takes its final name.
-struct UnfinishedFile {
-  explicit UnfinishedFile(const std::filesystem::path& final_path) {
-    static std::atomic<unsigned> count{0};
-    path = final_path;
-    path += "." + std::to_string(::getpid()) + "-" + std::to_string(count++) + ".part";
-    descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor < 0) throw std::system_error(errno, std::generic_category(), path.string());
-  }
-  ~UnfinishedFile() {
-    if (descriptor >= 0) ::close(descriptor);
-    if (!finished) ::unlink(path.c_str());
-  }
-  UnfinishedFile(const UnfinishedFile&) = delete;
-  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
-
-  void write(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t done = ::write(descriptor, bytes.data(), bytes.size());
-      if (done < 0 && errno == EINTR) continue;
-      if (done < 0) throw std::system_error(errno, std::generic_category(), path.string());
-      bytes.remove_prefix(static_cast<std::size_t>(done));
-    }
-  }
-
-  void finish(const std::filesystem::path& final_path) {
-    const int result = ::close(descriptor);
-    descriptor = -1;
-    if (result != 0) throw std::system_error(errno, std::generic_category(), path.string());
-    std::filesystem::rename(path, final_path);
-    finished = true;
-  }
-
-  std::filesystem::path path;
-  int descriptor = -1;
-  bool finished = false;
-};
-
-}  // namespace
 
 std::string serialize_safetensors(const TensorMap& tensors) {
   // Widest elements first keeps every tensor aligned to its own element size, which some readers need to map
@@ -94,10 +48,7 @@ std::string serialize_safetensors(const TensorMap& tensors) {
 }
 
 void write_safetensors(const std::filesystem::path& file, const TensorMap& tensors) {
-  const std::string bytes = serialize_safetensors(tensors);
-  UnfinishedFile unfinished(file);
-  unfinished.write(bytes);
-  unfinished.finish(file);
+  write_whole_file(file, serialize_safetensors(tensors));
 }
 
 }  // namespace fsdp_cts

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <sstream>
 
+#include "harness/protocol/whole_file.hpp"
 #include "harness/report/console.hpp"
 #include "harness/report/html_page.hpp"
 #include "harness/report/tensor_drawing.hpp"
@@ -218,8 +219,7 @@ std::string cases_html(const Report& report, const std::map<std::string, std::st
 
 void write_html(const Report& report, const std::map<std::string, std::string>& explanations,
                 const std::filesystem::path& file) {
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-  std::ofstream out(file, std::ios::binary | std::ios::trunc);
+  std::ostringstream out;
   out << "<!doctype html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport "
          "content=\"width=device-width\"><title>fsdp-cts on "
       << text_of(report.header.at("testee").at("name")) << "</title><style>" << html_style
@@ -230,8 +230,7 @@ void write_html(const Report& report, const std::map<std::string, std::string>& 
       << "<h2>Testee, machine, selection</h2>\n"
       << table(report.header.at("testee")) << table(report.header.at("machine"))
       << table(report.header.at("selection")) << "<script>" << html_script << "</script></body></html>\n";
-  out.close();
-  if (!out) throw std::runtime_error("cannot write " + file.string());
+  write_whole_file_and_folders(file, out.view());
 }
 
 }  // namespace fsdp_cts

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <pugixml.hpp>
+#include <sstream>
+
+#include "harness/protocol/whole_file.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -85,8 +88,9 @@ void write_junit(const Report& report, const std::filesystem::path& file) {
     suite.append_attribute("time") = fmt::format("{:.4f}", seconds).c_str();
     for (const Json* record : records) add_case(suite, *record);
   }
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-  if (!document.save_file(file.c_str(), "  ")) throw std::runtime_error("cannot write " + file.string());
+  std::ostringstream out;
+  document.save(out, "  ");
+  write_whole_file_and_folders(file, out.view());
 }
 
 }  // namespace fsdp_cts

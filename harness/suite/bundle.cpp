@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "harness/protocol/safetensors.hpp"
+#include "harness/protocol/whole_file.hpp"
 #include "harness/scenario/data/make_data.hpp"
 
 namespace fsdp_cts {
@@ -20,13 +21,6 @@ std::string folder_name(const std::string& id) {
   }
   // Long ids keep their end, which holds the axes.
   return name.size() > 200 ? name.substr(name.size() - 200) : name;
-}
-
-void write_text(const fs::path& file, const std::string& text) {
-  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
-  stream << text;
-  stream.close();
-  if (!stream) throw std::runtime_error("cannot write " + file.string());
 }
 
 std::string pretty(const Json& json) {
@@ -47,21 +41,21 @@ fs::path write_bundle(const fs::path& folder, const Case& a_case, const CaseRun&
                   {"fresh_data", record.value("fresh_data", Json(nullptr))},
                   {"message", case_message(a_case)},
                   {"expect", a_case.expect}};
-  write_text(beside / "case.json", pretty(head));
+  write_whole_file(beside / "case.json", pretty(head));
   write_safetensors(beside / "data.safetensors", make_data(a_case));
   for (const Observation& observation : run.observations) {
     const fs::path stem =
         beside / "observations" / fmt::format("rank{}-step{}", observation.rank, observation.step);
-    write_text(stem.string() + ".json", pretty(observation.entries));
+    write_whole_file(stem.string() + ".json", pretty(observation.entries));
     if (!observation.tensors.empty()) write_safetensors(stem.string() + ".safetensors", observation.tensors);
   }
   for (const RankReport& rank : run.ranks) {
     const std::string stem = (beside / fmt::format("rank{}", rank.rank)).string();
-    if (!rank.captured_output.empty()) write_text(stem + ".output.txt", rank.captured_output + "\n");
-    if (!rank.stacks.empty()) write_text(stem + ".stacks.txt", rank.stacks);
+    if (!rank.captured_output.empty()) write_whole_file(stem + ".output.txt", rank.captured_output + "\n");
+    if (!rank.stacks.empty()) write_whole_file(stem + ".stacks.txt", rank.stacks);
   }
-  write_text(beside / "verdict.json", pretty(record));
-  write_text(beside / "repeat.txt", record.at("repeat").get<std::string>() + "\n");
+  write_whole_file(beside / "verdict.json", pretty(record));
+  write_whole_file(beside / "repeat.txt", record.at("repeat").get<std::string>() + "\n");
   fs::remove_all(target);
   fs::rename(beside, target);
   return target;
