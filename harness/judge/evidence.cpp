@@ -57,12 +57,15 @@ std::vector<HeldPiece> held_pieces(const Evidence& evidence, const Place& place)
   return held;
 }
 
-std::optional<int> holder(const Evidence& evidence, const Place& place, std::int64_t index) {
-  if (place.rank) return place.rank;
-  for (const auto& [rank, piece] : held_pieces(evidence, place)) {
+std::optional<int> holder(const std::vector<HeldPiece>& held, std::int64_t index) {
+  for (const auto& [rank, piece] : held) {
     if (index >= piece.offset && index < piece.offset + piece.length) return rank;
   }
   return std::nullopt;
+}
+
+std::optional<int> holder(const Evidence& evidence, const Place& place, std::int64_t index) {
+  return place.rank ? place.rank : holder(held_pieces(evidence, place), index);
 }
 
 bool is_register(const std::string& what) {

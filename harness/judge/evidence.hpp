@@ -68,6 +68,8 @@ struct HeldPiece {
   Piece piece;
 };
 std::vector<HeldPiece> held_pieces(const Evidence& evidence, const Place& place);
+// The first rank among them that holds element `index`.
+std::optional<int> holder(const std::vector<HeldPiece>& held, std::int64_t index);
 
 // The rank that holds element `index` of an assembled tensor; the place's own rank where it has one.
 std::optional<int> holder(const Evidence& evidence, const Place& place, std::int64_t index);

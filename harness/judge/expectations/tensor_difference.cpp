@@ -105,7 +105,8 @@ Finding tensor_failure(const JudgeContext& context, const Place& place, const Va
          actual.tensor.shape, expected.tensor.shape});
   }
   const auto index = unflatten(difference.index, actual.tensor.shape);
-  const auto rank = holder(context.testee, place, difference.index);
+  const auto held = held_pieces(context.testee, place);
+  const auto rank = place.rank ? place.rank : holder(held, difference.index);
   Finding finding = failure(
       context, place,
       {"value",
@@ -118,9 +119,7 @@ Finding tensor_failure(const JudgeContext& context, const Place& place, const Va
   if (rank) finding.divergence["rank"] = *rank;
   finding.divergence["index"] = index;
   finding.divergence["ulp"] = number(difference.ulp);
-  if (difference.elements > 1) {
-    finding.divergence["tensor"] = tensor_map(actual.tensor, difference, held_pieces(context.testee, place));
-  }
+  if (difference.elements > 1) finding.divergence["tensor"] = tensor_map(actual.tensor, difference, held);
   if (const auto factor = common_factor(actual.tensor, expected.tensor)) {
     finding.divergence["factor"] = *factor;
     finding.summary += factor_text(*factor, context.a_case.world);
