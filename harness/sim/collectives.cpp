@@ -12,7 +12,6 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "harness/sim/memory.hpp"
-#include "harness/sim/scopes.hpp"
 #include "harness/sim/streams.hpp"
 
 namespace fsdp_cts::sim {
@@ -166,12 +165,10 @@ class Backend final : public c10d::Backend {
                     const Tensors& outputs, const std::function<WorkPointer()>& carry_out) {
     c10::Device device(device_type, current_device());
     for (const Tensors* tensors : {&inputs, &outputs}) {
-      for (const at::Tensor& tensor : *tensors) {
-        TORCH_CHECK(tensor.device().type() == device_type, name,
-                    " of backend sim takes tensors of the device, not of ", tensor.device());
-        device = tensor.device();
-      }
+      if (!tensors->empty()) device = tensors->front().device();
     }
+    TORCH_CHECK(device.type() == device_type, name, " of backend sim takes tensors of the device, not of ",
+                device);
     const c10::DeviceGuard device_guard(device);
     const c10::Stream current = current_stream(device.index());
     const c10::Stream stream = options.asyncOp ? own_stream(device) : current;
@@ -181,13 +178,9 @@ class Backend final : public c10d::Backend {
       ready.block(stream);
     }
     const c10::StreamGuard stream_guard(stream);
-    const auto step = Checker::instance().launch(timeline_of(stream), name, scope());
-    for (const at::Tensor& tensor : inputs) note(step, tensor, false);
-    for (const at::Tensor& tensor : outputs) note(step, tensor, true);
-    {
-      const InsideTheDevice inside;
+    launch(name, inputs, outputs, [&] {
       if (const auto work = carry_out()) work->wait();
-    }
+    });
     auto done = std::make_shared<c10::Event>(device_type);
     done->record(stream);
     return c10::make_intrusive<StreamWork>(getRank(), type, std::move(done), device, outputs);

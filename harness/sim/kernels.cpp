@@ -148,6 +148,7 @@ class CpuCall {
       const InsideTheDevice inside;
       op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
     }
+    for (const auto& [tensor, result] : empty_outputs_) take_resized(tensor, result);
     const auto& returns = schema_.returns();
     bool answers_host = decides_a_shape(schema_.operator_name().name);
     for (std::size_t i = 0; i < returns.size(); ++i) {
@@ -174,13 +175,23 @@ class CpuCall {
     return {device_type, current_device()};
   }
 
-  at::Tensor to_cpu(const at::Tensor& tensor, bool write) const {
+  at::Tensor to_cpu(const at::Tensor& tensor, bool write) {
     if (!is_sim(tensor)) return tensor;
     note(step_, tensor, write);
-    return on_cpu(tensor);
+    if (!write || tensor.numel() > 0) return on_cpu(tensor);
+    return empty_outputs_.emplace_back(tensor, at::empty(tensor.sizes(), on_cpu(tensor).options())).second;
   }
 
-  c10::IValue to_cpu(const c10::IValue& value, bool write) const {
+  // An operator gives an output without elements the size that it needs.
+  void take_resized(const at::Tensor& tensor, const at::Tensor& result) const {
+    if (result.sizes() == tensor.sizes()) return;
+    resize_(tensor, result.sizes(), std::nullopt);
+    note(step_, tensor, true);
+    const InsideTheDevice inside;
+    on_cpu(tensor).copy_(result);
+  }
+
+  c10::IValue to_cpu(const c10::IValue& value, bool write) {
     if (value.isTensor()) return to_cpu(value.toTensor(), write);
     if (value.isTensorList()) {
       c10::List<at::Tensor> list;
@@ -243,6 +254,7 @@ class CpuCall {
   c10::DeviceGuard guard_;
   Checker::Step step_;
   std::vector<c10::IValue> arguments_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> empty_outputs_;  // on the device, on the CPU
 };
 
 void run_on_cpu(const c10::OperatorHandle& op, Stack* stack) {

@@ -24,10 +24,6 @@ Extent extent_of(const at::Tensor& tensor);
 // That the step reads or writes the tensor's bytes; nothing for memory that is not ours.
 void note(const Checker::Step& step, const at::Tensor& tensor, bool write);
 
-// The same elements as a tensor of the CPU; tensors of one storage get tensors of one storage. It does not keep
-// the memory alive.
-at::Tensor on_cpu(const at::Tensor& tensor);
-
 // Storage.resize_ of a device: contents are kept as far as they fit, by a copy on the current stream.
 void resize_storage(c10::StorageImpl& storage, std::size_t bytes);
 

@@ -32,6 +32,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,16 @@ std::string describe(const Finding& finding);  // one sentence
 
 // What was found since the last call, in the order in which it was first seen; equal ones once, counted.
 std::vector<Finding> drain_findings();
+
+// An operator of the program's own, as a kernel or a collective is, on the current stream of the device that the
+// tensors are on. `work` does it, at once and on the host, where it takes the tensors by `on_cpu`; what it calls
+// there is not noted again. Throws what `work` throws; c10::Error where a tensor is not on the device.
+void launch(const std::string& operation, const std::vector<at::Tensor>& reads,
+            const std::vector<at::Tensor>& writes, const std::function<void()>& work);
+
+// The same elements as a tensor of the CPU; tensors of one storage get tensors of one storage. It does not keep
+// the memory alive. For `launch`: elsewhere nobody sees what is done to it.
+at::Tensor on_cpu(const at::Tensor& tensor);
 
 // Operators, copies and collectives launched since the process began: a program that launches none does not use
 // the device.

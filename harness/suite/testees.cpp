@@ -25,7 +25,7 @@ std::string default_python() {
   return fs::exists(made) ? made.string() : "python3";
 }
 
-std::string program(const Suite& suite, const char* name, const char* purpose) {
+std::string program(const Suite& suite, const std::string& name, const char* purpose) {
   const fs::path file = suite.bin / name;
   if (!fs::exists(file))
     throw UsageError(
@@ -63,23 +63,23 @@ std::string sim_package(const Suite& suite) {
 void check_device(const TesteeChoice& choice, std::initializer_list<std::string_view> offered) {
   if (choice.device.empty() || std::find(offered.begin(), offered.end(), choice.device) != offered.end())
     return;
-  throw UsageError(fmt::format(
-      "--testee {} has no device '{}'; there are {}{}", choice.spec, choice.device, fmt::join(offered, ", "),
-      choice.device == "sim" ? ". --device sim is for --testee pytorch: the C++ library "
-                               "puts nothing on streams yet"
-                             : ""));
+  throw UsageError(fmt::format("--testee {} has no device '{}'; there are {}", choice.spec, choice.device,
+                               fmt::join(offered, ", ")));
 }
 
 std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
   const std::string& spec = choice.spec;
   if (spec == "cpp") {
-    check_device(choice, {"cpu", "cuda"});
-    const bool on_cpu = choice.device.empty() || choice.device == "cpu";
-    return {program(suite, on_cpu ? "fsdp_testee" : "fsdp_testee_cuda", "the C++ implementation's testee")};
+    check_device(choice, {"cpu", "cuda", "sim"});
+    const std::string other = choice.device.empty() || choice.device == "cpu" ? "" : "_" + choice.device;
+    return {program(suite, "fsdp_testee" + other, "the C++ implementation's testee")};
   }
-  if (spec.starts_with("mutant:"))
-    return {program(suite, "fsdp_testee_mutants", "the C++ implementation with faults"), "--mutant",
+  if (spec.starts_with("mutant:")) {
+    check_device(choice, {"cpu", "sim"});
+    const std::string other = choice.device == "sim" ? "_sim" : "";
+    return {program(suite, "fsdp_testee_mutants" + other, "the C++ implementation with faults"), "--mutant",
             spec.substr(7)};
+  }
   if (spec == "pytorch") {
     const fs::path testee = suite.root / "golden" / "pytorch_testee";
     if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");

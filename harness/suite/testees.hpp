@@ -24,8 +24,8 @@ void choose_python(TesteeChoice& choice);
 // seconds. Throws UsageError, saying how to get one, where there is none.
 std::string torch_version(const std::string& python);
 
-// cpp: <bin>/fsdp_testee, on another device than the CPU <bin>/fsdp_testee_cuda; mutant:ID:
-// <bin>/fsdp_testee_mutants --mutant ID; pytorch: golden/pytorch_testee with the chosen interpreter, over shm
+// cpp: <bin>/fsdp_testee, on another device than the CPU <bin>/fsdp_testee_cuda or fsdp_testee_sim; mutant:ID:
+// <bin>/fsdp_testee_mutants --mutant ID, on the simulated accelerator fsdp_testee_mutants_sim; pytorch: golden/pytorch_testee with the chosen interpreter, over shm
 // with the module that was built for it; anything else is a command line, run by the shell if it has more
 // than one word. Throws UsageError when the program or the module is not there, saying how to get it.
 Testee testee_from(const TesteeChoice& choice, const Suite& suite);

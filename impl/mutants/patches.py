@@ -5,6 +5,7 @@
     patches.py list --json                                            for programs
     patches.py apply --source impl/fsdp --into build/release/mutable  what the build does
     patches.py new gradients_lost                                     a patch from the uncommitted changes of impl/fsdp
+    patches.py follow                                                 carries patches along when the library changes
 
 In the merged tree every patched function holds the original body and those of the patches, and a number that is read at start chooses
 between them: `if (::fsdp::mutants::is(17)) { body of patch 17 } else { original body }`. One build thus holds all mutants. That is
@@ -20,6 +21,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 FIELDS = ("group", "sentence", "verdict", "code", "difference", "cases")
@@ -136,7 +138,7 @@ def applied(patch, path, text):
             at, expected, found = first_difference(hunk, lines, max(wanted, done))
             raise Problem(
                 f"{patch.file}:{hunk.line}: does not apply to {path}: line {at + 1} is {found!r} where the patch expects {expected!r}. The "
-                "library has changed: make the same change by hand and write the patch anew with `patches.py new`."
+                "library has changed: try `patches.py follow`; else make the same change by hand and write the patch anew with `patches.py new`."
             )
         at = min(places, key=lambda place: abs(place - wanted))
         shift += at - wanted
@@ -526,6 +528,47 @@ def new_patch(name, source, folder):
     return f"wrote {file}. {filled_in}{source} is as you left it; `git checkout HEAD -- {source}` restores it."
 
 
+def follow(patches, source, since):
+    """Writes patches anew that applied to the library of that commit and no longer do: the library's change and the patch's are merged.
+    Returns what to say; raises Problem with what is left to be done by hand."""
+    written, problems = [], []
+    for patch in patches:
+        contents = {path: (source / path).read_text() for path in patch.hunks if (source / path).exists()}
+        try:
+            if contents.keys() == patch.hunks.keys() and all(applied(patch, path, text) for path, text in contents.items()):
+                continue
+        except Problem:
+            pass
+        try:
+            diff = "".join(diff_of(path, contents[path], carried_over(patch, path, contents[path], source, since)) for path in patch.hunks)
+        except (Problem, KeyError) as problem:
+            problems.append(str(problem) if isinstance(problem, Problem) else f"{patch.file}: changes {problem}, which is not there")
+            continue
+        patch.file.write_text("".join(f"{name}: {patch.fields[name]}".rstrip() + "\n" for name in FIELDS) + diff)
+        written.append(f"wrote {patch.file}")
+    if problems:
+        raise Problem("\n".join(written + problems))
+    return "\n".join(written) or "all patches apply"
+
+
+def carried_over(patch, path, now, source, since):
+    """The file as it is now, with the patch's change of what it was."""
+    before = git(source, "show", f"{since}:./{path}")
+    with tempfile.TemporaryDirectory() as folder:
+        files = [pathlib.Path(folder, name) for name in ("now", "before", "patched")]
+        for file, text in zip(files, (now, before, applied(patch, path, before)), strict=True):
+            file.write_text(text)
+        merged_files = subprocess.run(["git", "merge-file", "-p", *files], capture_output=True, text=True)
+    if merged_files.returncode != 0:
+        raise Problem(f"{patch.file}: the library has changed where the patch changes {path}: make the same fault by hand (`patches.py new {patch.id}`)")
+    return merged_files.stdout
+
+
+def diff_of(path, before, after):
+    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}")
+    return "".join(lines)
+
+
 def table(patches):
     columns = ("group", "verdict", "code", "sentence")
     rows = [(str(patch.number), patch.id, *(patch.fields[column] for column in columns)) for patch in patches]
@@ -545,13 +588,18 @@ def main():
     making = commands.add_parser("new", help="make a patch of the uncommitted changes of the library")
     making.add_argument("id", help="what the mutant is called; that of an existing one writes its diff anew")
     making.add_argument("--source", type=pathlib.Path, default=HERE.parent / "fsdp", help="the library (default: %(default)s)")
+    following = commands.add_parser("follow", help="carry patches along that a change of the library has left behind")
+    following.add_argument("--source", type=pathlib.Path, default=HERE.parent / "fsdp", help="the library (default: %(default)s)")
+    following.add_argument("--since", default="HEAD", metavar="COMMIT", help="when they still applied (default: %(default)s)")
     arguments = parser.parse_args()
     try:
         if arguments.command == "new":
             print(new_patch(arguments.id, arguments.source, arguments.patches))
             return
         patches = all_patches(arguments.patches)
-        if arguments.command == "apply":
+        if arguments.command == "follow":
+            print(follow(patches, arguments.source, arguments.since))
+        elif arguments.command == "apply":
             apply_all(arguments.source, arguments.into, patches)
         elif arguments.json:
             print(json.dumps([patch.as_json() for patch in patches], indent=1))

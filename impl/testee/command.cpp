@@ -13,10 +13,11 @@ int serve(int argc, char** argv, const std::string& variant) {
   CLI::App app{"One rank of the C++ FSDP library, driven by fsdp-cts over its control socket."};
   Settings settings;
   std::string device = "cpu", backend;
-  app.add_option("--backend", backend, "of the process group; gloo (default) or shm on cpu, nccl on cuda")
+  app.add_option("--backend", backend,
+                 "of the process group; gloo (default) or shm on cpu and sim, nccl on cuda")
       ->check(CLI::IsMember({"gloo", "shm", "nccl"}));
   app.add_option("--device", device, "where models and data live")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->check(CLI::IsMember({"cpu", "cuda", "sim"}))
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {

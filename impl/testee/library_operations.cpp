@@ -32,7 +32,7 @@ class Scaler : public sdk::Scaler {
 
 sdk::Identity LibraryOperations::identity() const {
   const Transport& transport = library_->settings.transport;
-  const std::string device = transport.device.is_cpu() ? "cpu" : "cuda";
+  const std::string device = c10::DeviceTypeName(transport.device.type(), /*lower_case=*/true);
   return {library_->settings.name,
           FSDP_CTS_VERSION,
           {"fully_shard", "fsdp", "composable"},
@@ -44,9 +44,27 @@ sdk::Identity LibraryOperations::identity() const {
 
 void LibraryOperations::rendezvous(const sdk::Case&) {
   library_->tap.record_into(context().trace);
-  if (library_->world) return;
-  library_->world = library_->tap.under(make_world(library_->settings.transport));
-  fsdp::set_default_communicator(library_->world);
+  if (!library_->world) {
+    library_->world = library_->tap.under(make_world(library_->settings.transport));
+    fsdp::set_default_communicator(library_->world);
+  }
+  if (Simulation* simulation = this->simulation()) simulation->begin_case();
+}
+
+Simulation* LibraryOperations::simulation() const {
+  return library_->settings.transport.simulation.get();
+}
+
+std::shared_ptr<void> LibraryOperations::observing() {
+  return simulation() ? simulation()->unobserved() : nullptr;
+}
+
+std::vector<sdk::Json> LibraryOperations::device_findings() {
+  return simulation() ? simulation()->findings() : std::vector<sdk::Json>();
+}
+
+std::optional<std::uint64_t> LibraryOperations::device_launches() {
+  return simulation() ? std::optional(simulation()->launches()) : std::nullopt;
 }
 
 std::unique_ptr<sdk::Scaler> LibraryOperations::make_scaler(sdk::Model&, sdk::Optimizer& optimizer,

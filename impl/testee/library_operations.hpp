@@ -35,6 +35,9 @@ class LibraryOperations : public sdk::Operations {
                                            const sdk::Json& verb) override;
   void save_checkpoint(const sdk::Checkpoint& checkpoint) override;
   void load_checkpoint(const sdk::Checkpoint& checkpoint) override;
+  std::shared_ptr<void> observing() override;
+  std::vector<sdk::Json> device_findings() override;
+  std::optional<std::uint64_t> device_launches() override;
   c10::Device device() const override { return library_->settings.transport.device; }
   std::optional<sdk::ErrorReport> describe(std::exception_ptr error) const override;
 
@@ -43,6 +46,7 @@ class LibraryOperations : public sdk::Operations {
   virtual fsdp::ShardedStateDict shards(sdk::Model& model);
   Library& library() { return *library_; }
   const Library& library() const { return *library_; }
+  Simulation* simulation() const;  // null: another device
 
  private:
   std::shared_ptr<Library> library_;

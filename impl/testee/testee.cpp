@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <array>
+#include <map>
 #include <set>
 
 #include "fsdp/hooks.hpp"
@@ -137,6 +138,16 @@ sdk::Operations& Testee::of(const sdk::Model& model) {
 
 void Testee::shard(sdk::Model& model) {
   of(model).shard(model);
+  if (!simulation()) return;
+  // As findings call them; many parameters may lie in one storage.
+  std::map<const c10::StorageImpl*, std::pair<at::Tensor, std::string>> buffers;
+  for (const sdk::Parameter& parameter : parameters(model)) {
+    if (!parameter.value.defined() || parameter.value.is_meta()) continue;
+    auto& [tensor, names] = buffers[parameter.value.storage().unsafeGetStorageImpl()];
+    tensor = parameter.value;
+    names += (names.empty() ? "" : ", ") + parameter.name;
+  }
+  for (const auto& [storage, buffer] : buffers) simulation()->name_buffer(buffer.first, buffer.second);
 }
 
 void Testee::materialize(sdk::Model& model) {

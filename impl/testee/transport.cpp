@@ -28,6 +28,13 @@ Transport transport_for(const std::string& device, const std::string& backend) {
   } else if (backend == "shm") {
     transport.backend = backend;
   }
+  if (device == "sim") {
+    transport.simulation = start_simulation();
+    if (!transport.simulation)
+      throw std::runtime_error(
+          "this program has no simulated accelerator; --device sim is for fsdp_testee_sim");
+    transport.device = transport.simulation->device();
+  }
   if (!backend.empty() && backend != transport.backend) {
     throw std::runtime_error("found --backend " + backend + " with --device " + device +
                              ", which goes with " + transport.backend);
@@ -38,9 +45,10 @@ Transport transport_for(const std::string& device, const std::string& backend) {
 std::shared_ptr<fsdp::Communicator> make_world(const Transport& transport) {
   const char* store = std::getenv("FSDP_CTS_RENDEZVOUS");
   const fsdp::Rendezvous rendezvous = fsdp::rendezvous_from_environment(store == nullptr ? "" : store);
-  if (transport.backend == "shm") return fsdp::make_shm_communicator(rendezvous);
-  return transport.backend == "nccl" ? fsdp::make_nccl_communicator(rendezvous, transport.device.index())
-                                     : fsdp::make_gloo_communicator(rendezvous);
+  if (transport.backend == "nccl") return fsdp::make_nccl_communicator(rendezvous, transport.device.index());
+  auto group = transport.backend == "shm" ? fsdp::make_shm_communicator(rendezvous)
+                                          : fsdp::make_gloo_communicator(rendezvous);
+  return transport.simulation ? transport.simulation->over(std::move(group)) : group;
 }
 
 }  // namespace fsdp_cts::testee

@@ -7,18 +7,20 @@
 #include <string>
 
 #include "fsdp/comm/communicator.hpp"
+#include "impl/testee/simulation.hpp"
 
 namespace fsdp_cts::testee {
 
 struct Transport {
   c10::Device device = c10::Device(c10::DeviceType::CPU);
   std::string backend = "gloo";
-  std::string reduction_order = "rank";  // as `hello` says it
+  std::string reduction_order = "rank";              // as `hello` says it
+  std::shared_ptr<Simulation> simulation = nullptr;  // of device "sim"
 };
 
-// "cpu" with Gloo or shm (shared memory), or "cuda": the GPU of LOCAL_RANK with NCCL. Throws
-// std::runtime_error, saying what is missing, when this program has no NCCL or the machine no GPU, and when
-// `backend` is given and another one belongs to the device.
+// "cpu" with Gloo or shm (shared memory); "sim", the simulated accelerator, over either; or "cuda": the GPU of
+// LOCAL_RANK with NCCL. Throws std::runtime_error, saying what is missing, when this program has no NCCL or no
+// simulation or the machine no GPU, and when `backend` is given and another one belongs to the device.
 Transport transport_for(const std::string& device, const std::string& backend);
 
 // The group of all ranks, found through FSDP_CTS_RENDEZVOUS or torchrun's variables.

@@ -87,6 +87,7 @@ std::optional<Observation> Interpreter::run(int index) {
   const c10::AutoGradMode grad(no_grad_depth_ == 0);
   try {
     if (verb == "observe") {
+      const std::shared_ptr<void> observing = operations_.observing();
       Observation observation = answer(index);
       Observer(*this, observation).observe(current);
       return observation;

@@ -7,6 +7,7 @@
 #include <c10/core/Device.h>
 
 #include <any>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -88,6 +89,14 @@ class Operations {
   virtual c10::Device device() const { return c10::Device(c10::DeviceType::CPU); }
   // An exception of the library in its own words; nothing: the SDK's mapping (errors.hpp).
   virtual std::optional<ErrorReport> describe(std::exception_ptr) const { return std::nullopt; }
+
+  // Instruments below the library, for devices that have them.
+  // Lives while the SDK does something to look at the program that is no part of it.
+  virtual std::shared_ptr<void> observing() { return nullptr; }
+  // What the device has found since the last call: PROTOCOL.md, message `finding`, without case, rank and step.
+  virtual std::vector<Json> device_findings() { return {}; }
+  // Operators given to the device in this case; nothing: nobody counts.
+  virtual std::optional<std::uint64_t> device_launches() { return std::nullopt; }
 
   // Construction.
   virtual void shard(Model& model);        // applies model.plan; replaces model.module if it must

@@ -43,6 +43,13 @@ class Engine : public torch::autograd::Engine {
   }
 };
 
+// Before any backward: whichever engine runs the first one starts the threads of the devices, for itself alone and
+// once in a process.
+[[maybe_unused]] const bool installed = [] {
+  torch::autograd::set_default_engine_stub(&Engine::instance);
+  return true;
+}();
+
 // What one call of `recomputed` remembers between its two runs.
 class Region {
  public:
@@ -133,11 +140,6 @@ void Region::run_again() {
 
 Tensors recomputed(std::function<Tensors(Tensors)> forward, Tensors inputs) {
   if (!c10::GradMode::is_enabled()) return forward(std::move(inputs));
-  static const bool installed = [] {
-    torch::autograd::set_default_engine_stub(&Engine::instance);
-    return true;
-  }();
-  (void)installed;
   const auto region = std::make_shared<Region>(forward, inputs);
   Counter counter(region);
   const WithSaver with(counter);

@@ -37,11 +37,20 @@ class RankTestee : public Testee {
       for (step = 0; step < static_cast<int>(a_case.program.size()); ++step) {
         if (!interpreter.will_run(step)) continue;
         outbox.progress(step, a_case.program[static_cast<std::size_t>(step)].at("verb"));
-        if (const std::optional<Observation> observation = interpreter.run(step)) {
+        std::optional<Observation> observation;
+        try {
+          observation = interpreter.run(step);
+        } catch (...) {
+          report_findings(step, outbox);
+          throw;
+        }
+        report_findings(step, outbox);
+        if (observation) {
           outbox.observation(*observation, rank_,
                              "rank" + std::to_string(rank_) + "-step" + std::to_string(step));
         }
       }
+      if (const auto launches = operations_.device_launches()) outbox.launches(*launches);
     } catch (const FrameError&) {
       throw;
     } catch (...) {
@@ -53,6 +62,10 @@ class RankTestee : public Testee {
   }
 
  private:
+  void report_findings(int step, Outbox& outbox) {
+    for (const Json& finding : operations_.device_findings()) outbox.finding(step, rank_, finding);
+  }
+
   Operations& operations_;
   int rank_;
 };
@@ -78,9 +91,19 @@ class ChannelOutbox : public Outbox {
     channel_.send(message);
   }
 
+  void finding(int step, int rank, const Json& finding) override {
+    Json message = {{"type", "finding"}, {"case", case_.number}, {"rank", rank}, {"step", step}};
+    message.update(finding);
+    channel_.send(message);
+  }
+
+  void launches(std::uint64_t count) override { launches_ = count; }
+  std::optional<std::uint64_t> launches() const { return launches_; }
+
  private:
   Channel& channel_;
   const Case& case_;
+  std::optional<std::uint64_t> launches_;
 };
 
 Json hello(const Identity& identity, int rank, const std::string& token) {
@@ -123,7 +146,11 @@ void act_out(Testee& testee, const Json& message, Channel& channel) {
   }
   ChannelOutbox outbox(channel, a_case);
   const std::optional<FailedStep> failed = act_with_switches(testee, a_case, outbox);
-  if (!failed) return channel.send({{"type", "done"}, {"case", a_case.number}});
+  if (!failed) {
+    Json done = {{"type", "done"}, {"case", a_case.number}};
+    if (outbox.launches()) done["launches"] = *outbox.launches();
+    return channel.send(done);
+  }
   const std::string phase = failed->error.phase.empty() ? "other" : failed->error.phase;
   channel.send(
       {{"type", "error"},

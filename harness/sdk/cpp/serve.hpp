@@ -12,6 +12,10 @@ class Outbox {
   virtual void progress(int step, const std::string& verb) = 0;
   // Writes the tensor file first. `file_stem` must be unique within the case.
   virtual void observation(const Observation& observation, int rank, const std::string& file_stem) = 0;
+  // What the device found in that step, before the step's observation.
+  virtual void finding(int step, int rank, const Json& finding) = 0;
+  // Operators that the device was given in this case, for `done`.
+  virtual void launches(std::uint64_t count) = 0;
 };
 
 // A process that speaks the protocol. Operations are served through one of these; the oracle is another.

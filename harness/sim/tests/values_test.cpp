@@ -1,7 +1,10 @@
 // What the device computes is what the CPU computes, bit for bit.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/dropout.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/nn/modules.h>
@@ -55,6 +58,14 @@ void expect_equal_on_both(const std::function<at::Tensor(c10::Device)>& compute)
   const at::Tensor expected = compute(at::kCPU);
   const at::Tensor actual = compute(device_zero).cpu();
   EXPECT_TRUE(at::equal(actual, expected));
+}
+
+TEST(Values, OfAnOutputThatIsMadeToFitEqualTheCpus) {
+  expect_equal_on_both([](c10::Device device) {
+    at::Tensor out = at::empty({0}, device);
+    at::add_out(out, at::ones({2, 3}, device), at::ones({3}, device));
+    return out;
+  });
 }
 
 TEST(Values, OfAttentionEqualTheCpus) {

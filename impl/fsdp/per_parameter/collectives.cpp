@@ -60,7 +60,8 @@ ReducePlan reduce_plan(at::ScalarType dtype, int64_t ranks, int64_t data_paralle
   return {pre, {}, {}, divisor / pre};
 }
 
-AllGatherResult foreach_all_gather(AllGatherInput input, Communicator& group, const CallSite& site) {
+AllGatherResult foreach_all_gather(AllGatherInput input, Communicator& group, const SideStream& stream,
+                                   const CallSite& site) {
   auto* partwise = input.dtype == at::kByte ? nullptr : group.partwise();
   AllGatherResult result;
   std::vector<Part> parts;
@@ -91,13 +92,18 @@ AllGatherResult foreach_all_gather(AllGatherInput input, Communicator& group, co
     gather_copy_in(result.slots, pieces, own);
     parts.push_back({result.output, own});
   }
-  if (group.size() == 1) return result;
-  result.work = parts.size() == 1 ? group.all_gather(parts.front().large, parts.front().small, site)
-                                  : partwise->all_gather(parts, site);
+  stream.wait_current();
+  const auto beside = stream.use();
+  if (group.size() > 1) {
+    result.work = parts.size() == 1 ? group.all_gather(parts.front().large, parts.front().small, site)
+                                    : partwise->all_gather(parts, site);
+  }
+  result.gathered = StreamEvent::record(group.device());
   return result;
 }
 
 void foreach_all_gather_copy_out(AllGatherResult& result, int64_t ranks) {
+  result.gathered.block_current();
   if (result.work) result.work->wait();
   if (result.packed.empty()) return;
   std::vector<at::Tensor> full;
@@ -106,7 +112,7 @@ void foreach_all_gather_copy_out(AllGatherResult& result, int64_t ranks) {
 }
 
 ReduceResult foreach_reduce(ReduceInput input, Communicator& group, int64_t data_parallel_size,
-                            const CallSite& site) {
+                            const SideStream& stream, const CallSite& site) {
   // Asked of the gradients only where no dtype is given: one that waits may be in the reduce dtype already.
   const auto dtype = input.reduce_dtype ? *input.reduce_dtype : uniform_dtype(input.gradients);
   const auto plan =
@@ -144,17 +150,21 @@ ReduceResult foreach_reduce(ReduceInput input, Communicator& group, int64_t data
     buffer = at::empty({group.size() * packed_numel}, options);
     reduce_copy_in(slots, gradients, buffer, group.size());
     gradients.clear();
-    divide_if_needed(buffer, plan.pre_divide);
   }
+  stream.wait_current();
+  const auto beside = stream.use();
+  if (buffer.defined()) divide_if_needed(buffer, plan.pre_divide);
   if (group.size() == 1) {
     // No collective to carry the division out, except an average over one, which is none.
     if (plan.reduce_scatter.op == ReduceOp::premul_sum) divide_if_needed(buffer, input.divide_factor);
-    return {std::move(input.params), std::move(offsets), buffer, nullptr, plan};
+    return {std::move(input.params), std::move(offsets), buffer, buffer, nullptr, plan};
   }
   const auto output = at::empty({numel}, options);
   if (in_place.empty()) {
     auto work = group.reduce_scatter(output, buffer, plan.reduce_scatter, site);
-    return {std::move(input.params), std::move(offsets), output, std::move(work), plan};
+    // On a CPU the work keeps the buffer, as long as it needs it and no longer.
+    if (!stream) buffer.reset();
+    return {std::move(input.params), std::move(offsets), buffer, output, std::move(work), plan};
   }
   std::vector<Part> parts;
   for (const auto i : in_place) {
@@ -164,12 +174,14 @@ ReduceResult foreach_reduce(ReduceInput input, Communicator& group, int64_t data
   }
   if (buffer.defined()) parts.push_back({buffer, alias(output, 0, {packed_numel})});
   auto work = partwise->reduce_scatter(parts, plan.reduce_scatter, site);
-  return {std::move(input.params), std::move(offsets), output, std::move(work), plan};
+  return {std::move(input.params), std::move(offsets), {}, output, std::move(work), plan};
 }
 
-void finish_reduce(ReduceResult result, const ReduceCompletion& completion, const CallSite& site) {
+Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, const SideStream& all_reduce,
+                      const CallSite& site) {
   if (result.work) result.work->wait();
   auto output = std::move(result.output);
+  Reduced reduced{StreamEvent::record(output.device()), std::move(result.input), {}, output};
   if (completion.replicas) {
     auto& partial = *completion.partial;
     if (!completion.all_reduce) {
@@ -178,9 +190,15 @@ void finish_reduce(ReduceResult result, const ReduceCompletion& completion, cons
       } else {
         partial = output;
       }
-      return;
+      reduced.handed_over = StreamEvent::record(output.device());
+      return reduced;
     }
     if (partial.defined()) output.add_(std::exchange(partial, {}));
+  }
+  const auto& rest = completion.replicas || completion.all_reduce_hook ? all_reduce : SideStream();
+  rest.wait_current();
+  const auto beside = rest.use();
+  if (completion.replicas) {
     if (completion.replicas->size() > 1)
       completion.replicas->all_reduce(output, result.plan.all_reduce, site)->wait();
   }
@@ -193,6 +211,8 @@ void finish_reduce(ReduceResult result, const ReduceCompletion& completion, cons
     // Not an autograd view: zero_grad could not detach one in place.
     param->accept_sharded_grad(alias(output, result.offsets[i], param->layout().local_shape()));
   }
+  reduced.handed_over = StreamEvent::record(output.device());
+  return reduced;
 }
 
 }  // namespace fsdp

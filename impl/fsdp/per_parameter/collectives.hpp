@@ -5,7 +5,8 @@
 // input is its own slice of it. Within a slice parameters follow each other in group order, without gaps.
 // Reduce-scatter: the input is [ranks, n], slot r holding every gradient's r-th piece; the output is the sum
 // of slot `rank`.
-// Large parameters are left out of these buffers where the backend allows it: their pieces go straight from
+// On an accelerator each collective goes to a stream of its own, behind its copy-in; what it produced may be used on
+// another stream after an event. Large parameters are left out of these buffers where the backend allows it: their pieces go straight from
 // shard to unsharded memory, and from the gradient to the rank that sums it, within the same collective.
 #include <ATen/core/Tensor.h>
 
@@ -13,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/streams.hpp"
 #include "per_parameter/buffer_copies.hpp"
 #include "per_parameter/param.hpp"
 
@@ -31,12 +33,16 @@ struct AllGatherResult {
   std::vector<FSDPParam*> packed;
   std::vector<Slot> slots;  ///< of what is packed
   WorkPtr work;             ///< null with a single rank
+  StreamEvent gathered;     ///< behind the collective
 };
 
-/// Parameters that are gathered in place have their unsharded memory from here on.
-AllGatherResult foreach_all_gather(AllGatherInput input, Communicator& group, const CallSite& site);
+/// Copies in on the current stream, gathers on `stream`. Parameters that are gathered in place have their
+/// unsharded memory from here on.
+AllGatherResult foreach_all_gather(AllGatherInput input, Communicator& group, const SideStream& stream,
+                                   const CallSite& site);
 
-/// Waits, and gives the others theirs. `ranks`: of the group that gathered.
+/// Waits, and gives the others theirs, on the current stream, which uses `result.output`. `ranks`: of the group
+/// that gathered.
 void foreach_all_gather_copy_out(AllGatherResult& result, int64_t ranks);
 
 struct ReduceInput {
@@ -63,15 +69,16 @@ ReducePlan reduce_plan(at::ScalarType dtype, int64_t ranks, int64_t data_paralle
 struct ReduceResult {
   std::vector<FSDPParam*> params;
   std::vector<int64_t> offsets;  ///< of the parameters' shards in `output`
+  at::Tensor input;  ///< on an accelerator: memory of the current stream that the reduce-scatter reads
   at::Tensor output;
   WorkPtr work;  ///< null with a single rank
   ReducePlan plan;
 };
 
-/// Copies in, pre-divides and issues the reduce-scatter; gradients that are reduced in place are kept until
-/// it is over. Throws InvalidState for gradients of several dtypes.
+/// Copies in on the current stream, pre-divides and issues the reduce-scatter on `stream`; gradients that are
+/// reduced in place are kept until it is over. Throws InvalidState for gradients of several dtypes.
 ReduceResult foreach_reduce(ReduceInput input, Communicator& group, int64_t data_parallel_size,
-                            const CallSite& site);
+                            const SideStream& stream, const CallSite& site);
 
 struct ReduceCompletion {
   Communicator* replicas = nullptr;  ///< HSDP: the group to all-reduce over
@@ -81,7 +88,17 @@ struct ReduceCompletion {
   at::ScalarType orig_dtype = at::kFloat;
 };
 
-/// Waits, all-reduces, post-divides, casts to the original dtype and hands each parameter its gradient.
-void finish_reduce(ReduceResult result, const ReduceCompletion& completion, const CallSite& site);
+/// Of a reduction on an accelerator: what it is done with, and memory that another stream than its own uses.
+struct Reduced {
+  StreamEvent scattered;  ///< behind the reduce-scatter, which reads `input`
+  at::Tensor input;
+  StreamEvent handed_over;  ///< behind the last use of `output`: each parameter has its gradient
+  at::Tensor output;
+};
+
+/// Waits, all-reduces, post-divides, casts to the original dtype and hands each parameter its gradient. The
+/// current stream is that of the reduce-scatter; what uses its output in another group goes to `all_reduce`.
+Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, const SideStream& all_reduce,
+                      const CallSite& site);
 
 }  // namespace fsdp

@@ -13,6 +13,34 @@
 
 namespace fsdp {
 
+CommStreams::CommStreams(at::Device device)
+    : copy_in(device, "all_gather_copy_in_stream"),
+      all_gather(device, "all_gather_stream"),
+      reduce_scatter(device, "reduce_scatter_stream"),
+      all_reduce(device, "all_reduce_stream") {}
+
+void CommStreams::gathers_wait_current() const {
+  copy_in.wait_current();
+  all_gather.wait_current();
+}
+
+void CommStreams::gathers_wait_event(const StreamEvent& event) const {
+  copy_in.wait_event(event);
+  all_gather.wait_event(event);
+}
+
+// What is gathered next may lie in the same memory.
+void CommContext::free_copied_out() {
+  if (!copied_out) return;
+  streams.gathers_wait_event(copied_out->copied);
+  copied_out.reset();
+}
+
+void CommContext::free_scatter_input() {
+  std::exchange(scattered, {}).block_current();
+  scatter_input.reset();
+}
+
 FSDPParamGroup::FSDPParamGroup(const std::vector<ManagedParameter>& parameters, GroupRanks ranks,
                                ShardedState after_forward_, MixedPrecisionPolicy policy,
                                ShardPlacementFn placement)
@@ -136,7 +164,9 @@ void FSDPParamGroup::finalize_backward() {
   if (gathering_) {
     const auto result = std::move(*gathering_);
     gathering_.reset();
+    result.gathered.block_current();
     if (result.work) result.work->wait();
+    context_->streams.gathers_wait_current();
     free_unsharded();
   }
   post_forward_indices_.clear();
@@ -217,14 +247,29 @@ void FSDPParamGroup::reduce_gradients() {
   input.divide_factor = gradient_divide_factor;
   input.force_sum = force_sum_reduction_for_comms;
 
+  const auto& stream = context_->streams.reduce_scatter;
+  context_->free_scatter_input();
   if (context_->reducing) context_->reducing->wait_for_reduction();
+  if (stream) wait_for_reduction();  // of an earlier forward of this group
   all_reduces_ = all_reduce_grads;
-  reducing_ = foreach_reduce(std::move(input), *ranks_.shard, data_parallel_size(), call_site());
-  context_->reducing = this;
+  reducing_ = foreach_reduce(std::move(input), *ranks_.shard, data_parallel_size(), stream, call_site());
+  if (!stream) {
+    context_->reducing = this;
+    return;
+  }
+  // The rest is put behind it and runs beside the backward, too.
+  const auto beside = stream.use();
+  reduced_ = finish_reduction();
+  context_->scattered = std::exchange(reduced_.scattered, {});
+  context_->scatter_input = std::exchange(reduced_.input, {});
 }
 
 void FSDPParamGroup::wait_for_reduction() {
-  if (!reducing_) return;
+  if (reducing_) finish_reduction();
+  std::exchange(reduced_, {}).handed_over.block_current();
+}
+
+Reduced FSDPParamGroup::finish_reduction() {
   const at::NoGradGuard no_grad;
   if (context_->reducing == this) context_->reducing = nullptr;
   auto result = std::move(*reducing_);
@@ -232,9 +277,10 @@ void FSDPParamGroup::wait_for_reduction() {
   const auto orig_dtype = result.params.front()->orig_dtype();
   auto site = call_site();
   site.phase = Phase::backward;
-  finish_reduce(std::move(result),
-                {ranks_.replicate.get(), all_reduces_, &partial_reduce_output_, all_reduce_hook, orig_dtype},
-                site);
+  return finish_reduce(
+      std::move(result),
+      {ranks_.replicate.get(), all_reduces_, &partial_reduce_output_, all_reduce_hook, orig_dtype},
+      context_->streams.all_reduce, site);
 }
 
 // Gathering, freeing, and resharding to a smaller group.
@@ -274,7 +320,23 @@ void FSDPParamGroup::unshard() {
   if (!unshard_in_backward && training_state_ == TrainingState::pre_backward) return;
   lazy_init();
   const at::NoGradGuard no_grad;
-  gathering_ = foreach_all_gather(gather_input(), gather_group(), call_site());
+  // Outside of a pass a user asks for it, and what the user has put on the current stream comes first.
+  const bool in_pass =
+      training_state_ == TrainingState::forward || training_state_ == TrainingState::pre_backward;
+  const auto& streams = in_pass ? context_->streams : CommStreams();
+  streams.gathers_wait_event(std::exchange(resharded_, {}));
+  if (streams.copy_in) {
+    const auto version = shards_version();
+    if (std::exchange(gathered_version_, version) != version) streams.gathers_wait_current();
+  }
+  const auto beside = streams.copy_in.use();
+  gathering_ = foreach_all_gather(gather_input(), gather_group(), streams.all_gather, call_site());
+}
+
+uint64_t FSDPParamGroup::shards_version() const {
+  uint64_t version = 0;
+  for (const auto& param : params_) version += param->parameter()._version();
+  return version;
 }
 
 void FSDPParamGroup::wait_for_unshard() {
@@ -282,7 +344,18 @@ void FSDPParamGroup::wait_for_unshard() {
   const at::NoGradGuard no_grad;
   auto result = std::move(*gathering_);
   gathering_.reset();
+  const bool in_forward = training_state_ == TrainingState::forward;
+  if (in_forward) context_->free_copied_out();
   foreach_all_gather_copy_out(result, gather_group().size());
+  if (const auto& streams = context_->streams; streams.copy_in) {
+    const auto copied = StreamEvent::record(ranks_.shard->device());
+    // In forward the next gather need not wait for this copy-out: the buffer lives one gather longer.
+    if (in_forward) {
+      context_->copied_out = CopiedOut{std::move(result), copied};
+    } else {
+      streams.gathers_wait_event(copied);
+    }
+  }
   for (const auto& param : params_) param->to_unsharded();
   post_forward_pieces_.clear();
   sharded_state_ = ShardedState::unsharded;
@@ -323,6 +396,7 @@ void FSDPParamGroup::to_sharded_post_forward() {
     post_forward_pieces_.push_back(param->full().narrow(0, group.rank() * numel, numel).clone());
     param->to_sharded_post_forward(post_forward_pieces_.back(), group.rank(), group.size());
   }
+  resharded_ = StreamEvent::record(group.device());
   free_unsharded();
   sharded_state_ = ShardedState::sharded_post_forward;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/streams.hpp"
 #include "fsdp/hooks.hpp"
 #include "per_parameter/collectives.hpp"
 #include "per_parameter/param.hpp"
@@ -16,11 +17,39 @@ namespace fsdp {
 
 class FSDPParamGroup;
 
+/// On an accelerator communication runs beside compute. Gathers of forward and pre-backward read what an optimizer
+/// wrote on the current stream: each pass begins with `wait_current`.
+struct CommStreams {
+  SideStream copy_in, all_gather, reduce_scatter, all_reduce;
+
+  CommStreams() = default;  ///< everything on the current stream
+  explicit CommStreams(at::Device device);
+  void gathers_wait_current() const;
+  void gathers_wait_event(const StreamEvent& event) const;
+};
+
+/// What a forward gathered and copied out. Freed one gather later, so that the next gather need not wait for the
+/// copy-out on the host's behalf.
+struct CopiedOut {
+  AllGatherResult result;
+  StreamEvent copied;
+};
+
 /// Shared by all groups under one root.
 struct CommContext {
+  CommStreams streams;
+  std::optional<CopiedOut> copied_out;
+  /// The last reduction on an accelerator, whose input is freed when the next one begins. One at a time, which
+  /// bounds the memory in flight.
+  StreamEvent scattered;
+  at::Tensor scatter_input;
+
+  void free_copied_out();
+  void free_scatter_input();
+
   /// Groups in the order in which their forwards ended, with multiplicity.
   std::vector<FSDPParamGroup*> post_forward_order;
-  /// The group whose gradients are on their way. One at a time, which bounds the memory in flight.
+  /// On a CPU: the group whose gradients are on their way; also one at a time.
   FSDPParamGroup* reducing = nullptr;
 };
 
@@ -68,6 +97,8 @@ class FSDPParamGroup {
   /// Gathers ahead of use, for the given pass.
   void prefetch(TrainingState pass);
   void wait_for_reduction();
+  /// Past autograd's notice, on the current stream.
+  void shards_written() { gathered_version_.reset(); }
 
   TrainingState training_state() const { return training_state_; }
   void set_training_state(TrainingState state) { training_state_ = state; }
@@ -97,7 +128,9 @@ class FSDPParamGroup {
   void free_unsharded();
   void backward_prefetch();
   void reduce_gradients();
+  Reduced finish_reduction();
   CallSite call_site() const;
+  uint64_t shards_version() const;  ///< another one than at the last gather: somebody has written to shards
   int64_t data_parallel_size() const;  ///< ranks whose gradients are averaged
 
   std::vector<std::unique_ptr<FSDPParam>> params_;
@@ -109,8 +142,11 @@ class FSDPParamGroup {
   ShardedState sharded_state_ = ShardedState::sharded;
 
   std::optional<AllGatherResult> gathering_;
+  std::optional<uint64_t> gathered_version_;     ///< see shards_version
+  StreamEvent resharded_;                        ///< behind the copies of post_forward_pieces_
   std::vector<at::Tensor> post_forward_pieces_;  ///< while sharded over the smaller group
   std::optional<ReduceResult> reducing_;
+  Reduced reduced_;                   ///< on an accelerator: until the end of the backward
   bool all_reduces_ = true;           ///< of the reduction under way
   at::Tensor partial_reduce_output_;  ///< HSDP: reduce-scattered, not yet all-reduced
   std::vector<int64_t> post_forward_indices_;

@@ -152,7 +152,10 @@ TensorList FSDPState::post_forward(TensorList outputs) {
   if (group_) group_->post_forward(!in_backward());
   register_pre_backward_hooks(outputs);
   training_state_ = TrainingState::idle;
-  if (context_->iter_forward_root == this) context_->iter_forward_root = nullptr;
+  if (context_->iter_forward_root == this) {
+    context_->iter_forward_root = nullptr;
+    context_->comm->free_copied_out();
+  }
   cast_floating_point(outputs, policy_.output_dtype);
   return outputs;
 }
@@ -161,6 +164,7 @@ void FSDPState::root_pre_forward(TensorList& inputs) {
   lazy_init();
   if (context_->iter_forward_root && context_->iter_forward_root != this) return;
   context_->iter_forward_root = this;
+  context_->comm->streams.gathers_wait_current();  // for the optimizer's step
   for (auto& input : inputs) {
     if (input.device() != device_) input = input.to(device_);
   }
@@ -230,6 +234,7 @@ void FSDPState::lazy_init() {
     }
     states.push_back(state);
   }
+  context_->comm->streams = CommStreams(device_);
   for (const auto& state : states) {
     state->is_root_ = state.get() == this;
     state->context_ = context_;
@@ -287,6 +292,7 @@ void FSDPState::queue_final_callback() {
     if (context->is_last_backward) {
       for (const auto& state : states) state->finalize_backward();
       context->comm->post_forward_order.clear();
+      context->comm->free_scatter_input();
     }
     if (context->comm->reducing) context->comm->reducing->wait_for_reduction();
     context->post_backward_final_callback_queued = false;
@@ -315,6 +321,8 @@ void FSDPState::abandon_backward(StateContext& context) {
     if (state->group_) state->group_->abandon_backward();
   }
   context.comm->post_forward_order.clear();
+  context.comm->free_copied_out();
+  context.comm->free_scatter_input();
   context.post_backward_final_callback_queued = false;
 }
 

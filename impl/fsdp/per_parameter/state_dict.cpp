@@ -55,6 +55,13 @@ std::vector<std::pair<ShardedTensor, const Value*>> matched(
   return pairs;
 }
 
+/// A gather that is put beside compute must come after what was written.
+void note_shards_written(const torch::nn::Module& module) {
+  for (const auto& parameter : module.parameters()) {
+    if (const auto state = FSDPState::of_parameter(parameter).first) state->group()->shards_written();
+  }
+}
+
 /// To write values without autograd's notice. Between forward and backward a parameter that was saved for
 /// backward is gathered anew then, from what is loaded here: it has not been changed behind autograd's back.
 at::Tensor memory_of(const at::Tensor& parameter) {
@@ -84,6 +91,7 @@ void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& 
   const auto pairs = matched(module, state, compare);
   const at::NoGradGuard no_grad;
   for (const auto& [entry, from] : pairs) memory_of(entry.local).copy_(from->local);
+  note_shards_written(module);
 }
 
 void load_full_state_dict(torch::nn::Module& module, const StateDict& state) {
@@ -98,6 +106,7 @@ void load_full_state_dict(torch::nn::Module& module, const StateDict& state) {
     const auto& own = entry.layout;
     memory_of(entry.local).copy_(entry.group ? whole->narrow(own.dim, own.start, own.length) : *whole);
   }
+  note_shards_written(module);
 }
 
 }  // namespace fsdp

@@ -1,3 +1,5 @@
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -10,10 +12,13 @@
 namespace fsdp {
 namespace {
 
+// Of a collective that was put on the stream that was current then.
 class NcclWork : public Work {
  public:
-  NcclWork(std::shared_ptr<Communicator> group, c10::intrusive_ptr<c10d::Work> work)
-      : group_(std::move(group)), work_(std::move(work)) {}
+  explicit NcclWork(std::shared_ptr<Communicator> group)
+      : group_(std::move(group)), device_(group_->device()) {
+    done_.record(current_stream());
+  }
   ~NcclWork() override {
     // The buffers go back to the current stream's memory: it must not run ahead of the collective.
     try {
@@ -21,13 +26,16 @@ class NcclWork : public Work {
     } catch (const std::exception&) {  // the same failure reaches whoever does wait
     }
   }
-  void wait() final {
-    if (auto work = std::exchange(work_, nullptr)) work->wait();
-  }
+  void wait() final { done_.block(current_stream()); }
 
  private:
+  c10::Stream current_stream() const {
+    return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  }
+
   std::shared_ptr<Communicator> group_;
-  c10::intrusive_ptr<c10d::Work> work_;
+  at::Device device_;
+  c10::Event done_{c10::DeviceType::CUDA};
 };
 
 c10d::ReduceOp reduce_op(const Reduction& reduction) {
@@ -56,24 +64,33 @@ class NcclCommunicator : public StoreGroup {
   at::Device device() const override { return {at::kCUDA, device_}; }
 
   WorkPtr all_gather(at::Tensor out, at::Tensor in, const CallSite&) override {
-    return work(group_->_allgather_base(out, in, {}));
+    c10d::AllgatherOptions options;
+    options.asyncOp = false;
+    group_->_allgather_base(out, in, options);
+    return work();
   }
   WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, Reduction reduction, const CallSite&) override {
     c10d::ReduceScatterOptions options;
     options.reduceOp = reduce_op(reduction);
-    return work(group_->_reduce_scatter_base(out, in, options));
+    options.asyncOp = false;
+    group_->_reduce_scatter_base(out, in, options);
+    return work();
   }
   WorkPtr all_reduce(at::Tensor tensor, Reduction reduction, const CallSite&) override {
     c10d::AllreduceOptions options;
     options.reduceOp = reduce_op(reduction);
     std::vector<at::Tensor> tensors{std::move(tensor)};
-    return work(group_->allreduce(tensors, options));
+    options.asyncOp = false;
+    group_->allreduce(tensors, options);
+    return work();
   }
   WorkPtr broadcast(at::Tensor tensor, int64_t root, const CallSite&) override {
     c10d::BroadcastOptions options;
     options.rootRank = root;
     std::vector<at::Tensor> tensors{std::move(tensor)};
-    return work(group_->broadcast(tensors, options));
+    options.asyncOp = false;
+    group_->broadcast(tensors, options);
+    return work();
   }
 
  private:
@@ -81,9 +98,7 @@ class NcclCommunicator : public StoreGroup {
     return std::make_shared<NcclCommunicator>(std::move(members), device_);
   }
 
-  WorkPtr work(c10::intrusive_ptr<c10d::Work> work) {
-    return std::make_unique<NcclWork>(shared_from_this(), std::move(work));
-  }
+  WorkPtr work() { return std::make_unique<NcclWork>(shared_from_this()); }
 
   c10::DeviceIndex device_;
   c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;

@@ -7,7 +7,8 @@
 // be waited for in any order, a different one on every rank, or be dropped. Nothing that a rank waits for
 // depends on whether or when another rank waits. (A GPU's streams add rules of their own, see nccl.hpp.)
 //
-// `Work::wait` blocks the host (CPU) or orders the current stream (accelerators), and throws what went wrong.
+// `Work::wait` blocks the host on a CPU, and throws what went wrong. On an accelerator a collective is put on the
+// current stream, as any operator is, and `wait` lets the stream that is current by then come after it.
 // Tensors are one-dimensional and contiguous, are kept alive by the Work as the group is, and must not be
 // touched before `wait`. A Work that is dropped before waits in its destructor and throws nothing.
 //

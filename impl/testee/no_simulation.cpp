@@ -1,0 +1,9 @@
+#include "impl/testee/simulation.hpp"
+
+namespace fsdp_cts::testee {
+
+std::shared_ptr<Simulation> start_simulation() {
+  return nullptr;
+}
+
+}  // namespace fsdp_cts::testee

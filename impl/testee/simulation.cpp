@@ -1,0 +1,143 @@
+#include "impl/testee/simulation.hpp"
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "fsdp/streams.hpp"
+#include "harness/sim/sim.hpp"
+
+namespace fsdp_cts::testee {
+namespace {
+
+// A program that waits for nothing has thousands, and the first tell it.
+constexpr std::size_t findings_of_a_step = 32;
+
+c10::impl::VirtualGuardImpl guard() {
+  return c10::impl::VirtualGuardImpl(sim::device_type);
+}
+
+class StreamWork : public fsdp::Work {
+ public:
+  explicit StreamWork(c10::Device device) : device_(device) { done_.record(guard().getStream(device_)); }
+  void wait() override { done_.block(guard().getStream(device_)); }
+
+ private:
+  c10::Device device_;
+  c10::Event done_{sim::device_type};
+};
+
+class SimulatedGroup : public fsdp::Communicator {
+ public:
+  SimulatedGroup(std::shared_ptr<fsdp::Communicator> transport, c10::Device device)
+      : transport_(std::move(transport)), device_(device) {}
+
+  std::int64_t rank() const override { return transport_->rank(); }
+  const std::vector<std::int64_t>& ranks() const override { return transport_->ranks(); }
+  at::Device device() const override { return device_; }
+
+  fsdp::WorkPtr all_gather(at::Tensor out, at::Tensor in, const fsdp::CallSite& site) override {
+    return put("all_gather", in, out,
+               [&] { return transport_->all_gather(sim::on_cpu(out), sim::on_cpu(in), site); });
+  }
+  fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction,
+                               const fsdp::CallSite& site) override {
+    return put("reduce_scatter", in, out, [&] {
+      return transport_->reduce_scatter(sim::on_cpu(out), sim::on_cpu(in), reduction, site);
+    });
+  }
+  fsdp::WorkPtr all_reduce(at::Tensor tensor, fsdp::Reduction reduction,
+                           const fsdp::CallSite& site) override {
+    return put("all_reduce", tensor, tensor,
+               [&] { return transport_->all_reduce(sim::on_cpu(tensor), reduction, site); });
+  }
+  fsdp::WorkPtr broadcast(at::Tensor tensor, std::int64_t root, const fsdp::CallSite& site) override {
+    return put("broadcast", tensor, tensor,
+               [&] { return transport_->broadcast(sim::on_cpu(tensor), root, site); });
+  }
+  std::shared_ptr<fsdp::Communicator> subgroup(const std::vector<std::int64_t>& ranks) override {
+    auto& group = subgroups_[ranks];
+    if (!group) group = std::make_shared<SimulatedGroup>(transport_->subgroup(ranks), device_);
+    return group;
+  }
+
+ private:
+  fsdp::WorkPtr put(const char* name, const at::Tensor& in, const at::Tensor& out,
+                    const std::function<fsdp::WorkPtr()>& carry) const {
+    sim::launch(name, {in}, {out}, [&] { carry()->wait(); });
+    return std::make_unique<StreamWork>(device_);
+  }
+
+  std::shared_ptr<fsdp::Communicator> transport_;
+  c10::Device device_;
+  std::map<std::vector<std::int64_t>, std::shared_ptr<fsdp::Communicator>> subgroups_;
+};
+
+Json as_json(const sim::FindingSide& side) {
+  return {{"operation", side.operation},
+          {"scope", side.scope},
+          {"timeline", side.timeline},
+          {"access", side.write ? "write" : "read"}};
+}
+
+Json as_json(const sim::Finding& finding) {
+  return {{"code", sim::finding_code(finding.kind)},
+          {"text", sim::describe(finding)},
+          {"earlier", as_json(finding.earlier)},
+          {"later", as_json(finding.later)},
+          {"buffer", finding.buffer},
+          {"bytes", finding.bytes},
+          {"missing", finding.missing},
+          {"times", finding.times}};
+}
+
+class SimDevice : public Simulation {
+ public:
+  SimDevice() {
+    sim::register_device();
+    const char* rank = std::getenv("LOCAL_RANK");
+    const int index = (rank == nullptr ? 0 : std::atoi(rank)) % guard().deviceCount();
+    device_ = c10::Device(sim::device_type, static_cast<c10::DeviceIndex>(index));
+    guard().setDevice(device_);
+    fsdp::set_stream_namer([](c10::Stream stream, const char* name) { sim::name_stream(stream, name); });
+  }
+
+  c10::Device device() const override { return device_; }
+  std::shared_ptr<fsdp::Communicator> over(std::shared_ptr<fsdp::Communicator> transport) const override {
+    return std::make_shared<SimulatedGroup>(std::move(transport), device_);
+  }
+  void begin_case() override {
+    guard().synchronizeDevice(device_.index());
+    sim::drain_findings();
+    launches_before_ = sim::launches();
+  }
+  std::shared_ptr<void> unobserved() const override { return std::make_shared<sim::Unobserved>(); }
+  std::vector<Json> findings() override {
+    std::vector<Json> found;
+    for (const sim::Finding& finding : sim::drain_findings()) {
+      if (found.size() < findings_of_a_step) found.push_back(as_json(finding));
+    }
+    return found;
+  }
+  std::uint64_t launches() const override { return sim::launches() - launches_before_; }
+  void name_buffer(const at::Tensor& tensor, const std::string& name) const override {
+    sim::name_buffer(tensor, name);
+  }
+
+ private:
+  c10::Device device_ = c10::Device(c10::DeviceType::CPU);
+  std::uint64_t launches_before_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<Simulation> start_simulation() {
+  return std::make_shared<SimDevice>();
+}
+
+}  // namespace fsdp_cts::testee

@@ -1,0 +1,38 @@
+// The simulated accelerator (harness/sim) under the library. Only fsdp_testee_sim and the mutants' twin of it link the
+// device; every other program has no_simulation.cpp in place of simulation.cpp.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fsdp/comm/communicator.hpp"
+#include "harness/protocol/frame.hpp"
+
+namespace fsdp_cts::testee {
+
+class Simulation {
+ public:
+  virtual ~Simulation() = default;
+
+  virtual c10::Device device() const = 0;  // this rank's
+  // The group's collectives as operators of the device: put on the current stream, their elements carried by
+  // `transport`, a group of the CPU.
+  virtual std::shared_ptr<fsdp::Communicator> over(std::shared_ptr<fsdp::Communicator> transport) const = 0;
+
+  // Nothing of an earlier case is unfinished, found or counted.
+  virtual void begin_case() = 0;
+  virtual std::shared_ptr<void> unobserved() const = 0;  // while the result lives
+  virtual std::vector<Json> findings() = 0;              // since the last call, as PROTOCOL.md has them
+  virtual std::uint64_t launches() const = 0;            // since the case began
+  virtual void name_buffer(const at::Tensor& tensor, const std::string& name) const = 0;
+};
+
+// Registers the device and makes that of LOCAL_RANK current. Null: this program is built without it.
+std::shared_ptr<Simulation> start_simulation();
+
+}  // namespace fsdp_cts::testee
