@@ -67,6 +67,11 @@ std::optional<std::uint64_t> LibraryOperations::device_launches() {
   return simulation() ? std::optional(simulation()->launches()) : std::nullopt;
 }
 
+// On the simulated accelerator nothing is late: what a delay would bring to light is found without it.
+void LibraryOperations::sleep(std::chrono::milliseconds duration) {
+  if (!simulation()) sdk::Operations::sleep(duration);
+}
+
 std::unique_ptr<sdk::Scaler> LibraryOperations::make_scaler(sdk::Model&, sdk::Optimizer& optimizer,
                                                             const sdk::Json& verb) {
   const sdk::ScalerSettings settings = sdk::scaler_settings(verb);

@@ -38,6 +38,7 @@ class LibraryOperations : public sdk::Operations {
   std::shared_ptr<void> observing() override;
   std::vector<sdk::Json> device_findings() override;
   std::optional<std::uint64_t> device_launches() override;
+  void sleep(std::chrono::milliseconds duration) override;
   c10::Device device() const override { return library_->settings.transport.device; }
   std::optional<sdk::ErrorReport> describe(std::exception_ptr error) const override;
 

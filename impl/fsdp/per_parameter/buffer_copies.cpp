@@ -1,8 +1,12 @@
 // Host memory is copied with memcpy: at a few hundred elements the tensor library's dispatch would cost more
-// than the copy, and it would be paid for every parameter several times a step. Anything else goes through
-// tensor operations.
+// than the copy, and it would be paid for every parameter several times a step. On an accelerator a launch costs more
+// than a small copy: there one operator copies for all parameters, where they are cut on their rows. Anything else
+// goes through tensor operations one by one.
 #include "per_parameter/buffer_copies.hpp"
 
+#include <ATen/ops/_chunk_cat.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/split_with_sizes_copy.h>
 #include <c10/core/Storage.h>
 
 #include <algorithm>
@@ -50,6 +54,10 @@ void copy_piece(const at::Tensor& from, const at::Tensor& to) {
   }
 }
 
+bool all_cut_on_rows(const std::vector<Slot>& slots) {
+  return std::all_of(slots.begin(), slots.end(), [](const Slot& slot) { return slot.shard_dim == 0; });
+}
+
 /// Parts of a buffer of bytes lie where they lie: what a dtype cannot be laid over is copied out first.
 at::Tensor typed(const at::Tensor& piece, at::ScalarType dtype) {
   if (piece.scalar_type() == dtype) return piece;
@@ -68,12 +76,23 @@ void gather_copy_in(const std::vector<Slot>& slots, const std::vector<at::Tensor
     copy_piece(alias(pieces[0], 0, {numel}), input);
     return;
   }
-  for (size_t i = 0; i < slots.size(); ++i)
-    copy_piece(pieces[i], input.narrow(0, slots[i].offset, slots[i].numel));
+  std::vector<at::Tensor> places;
+  for (const auto& slot : slots) places.push_back(input.narrow(0, slot.offset, slot.numel));
+  if (!input.is_cpu() && input.scalar_type() != at::kByte) return at::_foreach_copy_(places, pieces);
+  for (size_t i = 0; i < slots.size(); ++i) copy_piece(pieces[i], places[i]);
 }
 
 void gather_copy_out(const std::vector<Slot>& slots, const at::Tensor& output,
                      const std::vector<at::Tensor>& full, int64_t ranks) {
+  if (!output.is_cpu() && all_cut_on_rows(slots)) {
+    std::vector<int64_t> numels;
+    std::vector<at::Tensor> by_rank;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      numels.push_back(slots[i].numel);
+      by_rank.push_back(full[i].view(output.scalar_type()).view({ranks, slots[i].numel}));
+    }
+    return at::split_with_sizes_copy_out(by_rank, output.view({ranks, -1}), numels, 1);
+  }
   const auto rank_numel = output.numel() / ranks;
   const auto itemsize = static_cast<size_t>(output.itemsize());
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -100,6 +119,11 @@ void gather_copy_out(const std::vector<Slot>& slots, const at::Tensor& output,
 
 void reduce_copy_in(const std::vector<Slot>& slots, const std::vector<at::Tensor>& gradients,
                     const at::Tensor& input, int64_t ranks) {
+  if (!input.is_cpu() && all_cut_on_rows(slots)) {
+    auto by_rank = input.view({ranks, -1});
+    at::_chunk_cat_out(by_rank, gradients, 0, ranks);
+    return;
+  }
   const auto rank_numel = input.numel() / ranks;
   const auto itemsize = static_cast<size_t>(input.itemsize());
   for (size_t i = 0; i < slots.size(); ++i) {
