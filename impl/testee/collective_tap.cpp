@@ -1,7 +1,6 @@
 #include "impl/testee/collective_tap.hpp"
 
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "harness/sdk/cpp/tensors.hpp"
@@ -82,7 +81,7 @@ class CollectiveTap::Tapped : public fsdp::Communicator, public fsdp::PartwiseCo
 
   void wait_before_reduction(const fsdp::CallSite& site) const {
     if (site.has_unit && site.phase == fsdp::Phase::backward)
-      std::this_thread::sleep_for(state_->before_reduction);
+      state_->wait(state_->before_reduction);
   }
 
   void note(const char* op, std::optional<fsdp::Reduction> reduction, at::ScalarType dtype, std::int64_t in,

@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <thread>
-
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
 #include "fsdp/flat/inspection.hpp"
 #include "fsdp/flat/state_dict.hpp"
@@ -50,12 +48,12 @@ void FlatParameterOperations::end_case() {
 // A hook that is there before the library's runs before it: between a unit's forward and the end of its
 // parameters.
 void FlatParameterOperations::delay_free_of(sdk::Module& module) {
-  module.add_post_forward_hook([&module, delay = before_free_](std::vector<at::Tensor> outputs) {
+  module.add_post_forward_hook([this, &module, delay = before_free_](std::vector<at::Tensor> outputs) {
     if (delay->count() == 0 || !Unit::is(module)) return outputs;
     const Unit unit = Unit::of(module);
     const bool frees = unit.sharding_strategy() == flat::ShardingStrategy::full_shard ||
                        unit.sharding_strategy() == flat::ShardingStrategy::hybrid_shard;
-    if (frees && !unit.is_root()) std::this_thread::sleep_for(*delay);
+    if (frees && !unit.is_root()) library().delays.wait(*delay);
     return outputs;
   });
 }

@@ -1,5 +1,7 @@
 #include "impl/testee/library_operations.hpp"
 
+#include <thread>
+
 #include "fsdp/checkpoint.hpp"
 #include "fsdp/comm/mesh.hpp"
 #include "fsdp/errors.hpp"
@@ -67,9 +69,22 @@ std::optional<std::uint64_t> LibraryOperations::device_launches() {
   return simulation() ? std::optional(simulation()->launches()) : std::nullopt;
 }
 
-// On the simulated accelerator nothing is late: what a delay would bring to light is found without it.
+Library::Library(Settings settings_) : settings(std::move(settings_)) {
+  if (settings.transport.simulation) delays.count_only();
+  tap.wait_by([this](std::chrono::milliseconds duration) { delays.wait(duration); });
+}
+
+void Delays::wait(std::chrono::milliseconds duration) {
+  if (!counts_only_) return std::this_thread::sleep_for(duration);
+  counted_ = counted_.load() + duration;
+}
+
 void LibraryOperations::sleep(std::chrono::milliseconds duration) {
-  if (!simulation()) sdk::Operations::sleep(duration);
+  library_->delays.wait(duration);
+}
+
+std::chrono::milliseconds LibraryOperations::clock() const {
+  return sdk::Operations::clock() + library_->delays.counted();
 }
 
 std::unique_ptr<sdk::Scaler> LibraryOperations::make_scaler(sdk::Model&, sdk::Optimizer& optimizer,

@@ -2,6 +2,8 @@
 // wrong.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -17,10 +19,25 @@ struct Settings {
   Transport transport;
 };
 
+// On the simulated accelerator nothing is late, since what a delay would bring to light is found without it: there
+// delays are counted only.
+class Delays {
+ public:
+  void count_only() { counts_only_ = true; }
+  void wait(std::chrono::milliseconds duration);
+  std::chrono::milliseconds counted() const { return counted_.load(); }
+
+ private:
+  bool counts_only_ = false;
+  std::atomic<std::chrono::milliseconds> counted_{};
+};
+
 // One process's use of the library; all adapters of the process share it.
 struct Library {
+  explicit Library(Settings settings);
   Settings settings;
   CollectiveTap tap;                          // under the world and all its subgroups
+  Delays delays;
   std::shared_ptr<fsdp::Communicator> world;  // made at the first case, kept from case to case
 };
 
@@ -39,6 +56,7 @@ class LibraryOperations : public sdk::Operations {
   std::vector<sdk::Json> device_findings() override;
   std::optional<std::uint64_t> device_launches() override;
   void sleep(std::chrono::milliseconds duration) override;
+  std::chrono::milliseconds clock() const override;
   c10::Device device() const override { return library_->settings.transport.device; }
   std::optional<sdk::ErrorReport> describe(std::exception_ptr error) const override;
 

@@ -87,7 +87,7 @@ std::int64_t backward_hooks_on(const at::Tensor& tensor) {
 }  // namespace
 
 Testee::Testee(Settings settings)
-    : Testee(std::make_shared<Library>(Library{std::move(settings), {}, nullptr})) {}
+    : Testee(std::make_shared<Library>(std::move(settings))) {}
 
 Testee::Testee(std::shared_ptr<Library> library)
     : LibraryOperations(library), fully_shard_(library), flat_parameter_(library), plain_(library) {
@@ -127,7 +127,7 @@ void Testee::end_case() {
 }
 
 void Testee::delay(std::chrono::milliseconds duration, const std::string& at) {
-  if (!simulation()) flat_parameter_.delay(duration, at);  // as for sleep
+  flat_parameter_.delay(duration, at);
 }
 
 sdk::Operations& Testee::of(const sdk::Model& model) {

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <chrono>
 #include <set>
 #include <sstream>
 
@@ -31,11 +30,7 @@ void Observer::one(const std::string& what, const Json& step) {
     const auto& [instance, state] = in_.state_dicts_.at(what.substr(11));
     return add_items(what, instance, state.items);
   }
-  if (what == "clock") {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    return add_values(what, nullptr,
-                      {{"milliseconds", std::chrono::duration_cast<std::chrono::milliseconds>(now).count()}});
-  }
+  if (what == "clock") return add_values(what, nullptr, {{"milliseconds", operations_.clock().count()}});
   if (what == "memory") return add_values(what, nullptr, operations_.memory());
   if (what == "trace")
     return out_.entries.push_back({{"what", what}, {"events", in_.context_.trace->drain()}});

@@ -139,6 +139,10 @@ at::Tensor Operations::clip_grad_norm(Model& model, double max_norm, double norm
 void Operations::sleep(std::chrono::milliseconds duration) {
   std::this_thread::sleep_for(duration);
 }
+std::chrono::milliseconds Operations::clock() const {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now().time_since_epoch());
+}
 void Operations::delay(std::chrono::milliseconds, const std::string&) {}
 
 void Operations::foreach_mul(const std::vector<at::Tensor>& tensors, double factor) {

@@ -128,6 +128,8 @@ class Operations {
   virtual at::Tensor clip_grad_norm(Model& model, double max_norm, double norm_type);
   // Waits here and now: on a CPU the host; on an accelerator what is put on the current stream next.
   virtual void sleep(std::chrono::milliseconds duration);
+  // Of observation `clock`, from any beginning; delays that a simulation only counts have passed on it.
+  virtual std::chrono::milliseconds clock() const;
   virtual void delay(std::chrono::milliseconds duration,
                      const std::string& at);  // from now on, before_reduce | before_free
 

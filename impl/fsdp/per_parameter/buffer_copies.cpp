@@ -119,7 +119,11 @@ void gather_copy_out(const std::vector<Slot>& slots, const at::Tensor& output,
 
 void reduce_copy_in(const std::vector<Slot>& slots, const std::vector<at::Tensor>& gradients,
                     const at::Tensor& input, int64_t ranks) {
-  if (!input.is_cpu() && all_cut_on_rows(slots)) {
+  // One that waited for this reduction may be in another dtype than the others.
+  const auto same_dtype = [&](const at::Tensor& gradient) {
+    return gradient.scalar_type() == gradients.front().scalar_type();
+  };
+  if (!input.is_cpu() && all_cut_on_rows(slots) && std::ranges::all_of(gradients, same_dtype)) {
     auto by_rank = input.view({ranks, -1});
     at::_chunk_cat_out(by_rank, gradients, 0, ranks);
     return;

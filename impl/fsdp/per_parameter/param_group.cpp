@@ -325,9 +325,10 @@ void FSDPParamGroup::unshard() {
       training_state_ == TrainingState::forward || training_state_ == TrainingState::pre_backward;
   const auto& streams = in_pass ? context_->streams : CommStreams();
   streams.gathers_wait_event(std::exchange(resharded_, {}));
-  if (streams.copy_in) {
-    const auto version = shards_version();
-    if (std::exchange(gathered_version_, version) != version) streams.gathers_wait_current();
+  // Written since the pass began, by a load or by a user.
+  if (streams.copy_in && awaited_version_ != shards_version()) {
+    streams.gathers_wait_current();
+    shards_awaited();
   }
   const auto beside = streams.copy_in.use();
   gathering_ = foreach_all_gather(gather_input(), gather_group(), streams.all_gather, call_site());

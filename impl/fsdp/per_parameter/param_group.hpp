@@ -97,8 +97,10 @@ class FSDPParamGroup {
   /// Gathers ahead of use, for the given pass.
   void prefetch(TrainingState pass);
   void wait_for_reduction();
-  /// Past autograd's notice, on the current stream.
-  void shards_written() { gathered_version_.reset(); }
+  /// On an accelerator: the streams of gathers have waited for what was written to shards until now.
+  void shards_awaited() { awaited_version_ = shards_version(); }
+  /// Somebody has written to them past autograd's notice, on the current stream.
+  void shards_written() { awaited_version_.reset(); }
 
   TrainingState training_state() const { return training_state_; }
   void set_training_state(TrainingState state) { training_state_ = state; }
@@ -130,7 +132,7 @@ class FSDPParamGroup {
   void reduce_gradients();
   Reduced finish_reduction();
   CallSite call_site() const;
-  uint64_t shards_version() const;  ///< another one than at the last gather: somebody has written to shards
+  uint64_t shards_version() const;  ///< grows whenever somebody writes to a parameter
   int64_t data_parallel_size() const;  ///< ranks whose gradients are averaged
 
   std::vector<std::unique_ptr<FSDPParam>> params_;
@@ -142,7 +144,7 @@ class FSDPParamGroup {
   ShardedState sharded_state_ = ShardedState::sharded;
 
   std::optional<AllGatherResult> gathering_;
-  std::optional<uint64_t> gathered_version_;     ///< see shards_version
+  std::optional<uint64_t> awaited_version_;
   StreamEvent resharded_;                        ///< behind the copies of post_forward_pieces_
   std::vector<at::Tensor> post_forward_pieces_;  ///< while sharded over the smaller group
   std::optional<ReduceResult> reducing_;

@@ -164,9 +164,20 @@ void FSDPState::root_pre_forward(TensorList& inputs) {
   lazy_init();
   if (context_->iter_forward_root && context_->iter_forward_root != this) return;
   context_->iter_forward_root = this;
-  context_->comm->streams.gathers_wait_current();  // for the optimizer's step
+  wait_for_shards();
   for (auto& input : inputs) {
     if (input.device() != device_) input = input.to(device_);
+  }
+}
+
+// Gathers run beside compute, and what they read was written before, on the current stream: by the optimizer's step
+// above all. Here, once, and not at each gather, which would wait for the unit before as well.
+void FSDPState::wait_for_shards() {
+  const auto& streams = context_->comm->streams;
+  if (!streams.copy_in) return;
+  streams.gathers_wait_current();
+  for (const auto& weak : context_->all_states) {
+    if (const auto state = weak.lock(); state && state->group_) state->group_->shards_awaited();
   }
 }
 

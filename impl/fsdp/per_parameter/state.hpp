@@ -73,6 +73,7 @@ class FSDPState : public std::enable_shared_from_this<FSDPState> {
   void lazy_init();
   void init_names(const torch::nn::Module& root);
   void root_pre_forward(TensorList& inputs);
+  void wait_for_shards();
   void register_pre_backward_hooks(const TensorList& outputs);
   void register_post_backward_hook(TensorList& inputs);
   void queue_final_callback();

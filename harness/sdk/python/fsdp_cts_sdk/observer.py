@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from fsdp_cts_sdk.errors import Unsupported
 from fsdp_cts_sdk.model import Model
 from fsdp_cts_sdk.operations import Operations, pieces
 from fsdp_cts_sdk.placement import Exposed
+from fsdp_cts_sdk.sleep import clock
 
 Entry = dict[str, Any]
 
@@ -128,7 +128,7 @@ _OF_CASE: dict[str, Callable[[Operations], Entry]] = {
     "recorded": lambda operations: {"values": dict(operations.context.recorder.dtypes)},
     "seen_parameters": lambda operations: {"values": dict(operations.context.recorder.parameters)},
     "warnings": _drain_warnings,
-    "clock": lambda operations: {"values": {"milliseconds": time.monotonic_ns() // 1_000_000}},
+    "clock": lambda operations: {"values": {"milliseconds": clock()}},
 }
 
 

@@ -8,12 +8,23 @@ import time
 import torch
 
 
+_counted = 0.0
+
+
+def clock() -> int:
+    """In milliseconds from any beginning; delays that were counted only have passed on it."""
+    return time.monotonic_ns() // 1_000_000 + int(_counted * 1000)
+
+
 def sleep(seconds: float, device: torch.device) -> None:
     """On a CPU returns after the time; on an accelerator at once, and what is put on the current stream next comes so much later. On the
-    simulated one nothing is late: what a delay would bring to light is found without it."""
-    if seconds <= 0 or device.type == "sim":
+    simulated one nothing is late, since what a delay would bring to light is found without it: there delays are counted only."""
+    if seconds <= 0:
         return
-    if device.type == "cpu":
+    if device.type == "sim":
+        global _counted
+        _counted += seconds
+    elif device.type == "cpu":
         time.sleep(seconds)
     else:
         torch.cuda._sleep(int(seconds * _cycles_per_second(device)))
