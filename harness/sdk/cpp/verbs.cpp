@@ -144,7 +144,8 @@ void Verbs::zero_grad(const Json& step) {
 Tensors Verbs::value(const std::string& name) {
   if (const auto found = in_.registers_.find(name); found != in_.registers_.end()) return found->second;
   if (std::optional<at::Tensor> tensor = in_.context_.data.find("inputs/" + name)) {
-    return {tensor->to(operations_.device())};
+    // The copy does not make the host wait for the device, since the program has not asked it to.
+    return {tensor->to(operations_.device(), /*non_blocking=*/true)};
   }
   throw std::invalid_argument("\"" + name + "\" is neither a register nor an input of the data file");
 }

@@ -162,7 +162,8 @@ TensorList FSDPState::post_forward(TensorList outputs) {
 
 void FSDPState::root_pre_forward(TensorList& inputs) {
   lazy_init();
-  if (context_->iter_forward_root && context_->iter_forward_root != this) return;
+  // The root's own forward is never inside another one, even if an earlier one of a unit's modules never ended it.
+  if (context_->iter_forward_root && context_->iter_forward_root != this && !is_root()) return;
   context_->iter_forward_root = this;
   wait_for_shards();
   for (auto& input : inputs) {
@@ -300,6 +301,7 @@ void FSDPState::queue_final_callback() {
       state->training_state_ = TrainingState::idle;
       if (state->group_) state->group_->set_training_state(TrainingState::idle);
     }
+    context->iter_forward_root = nullptr;  // a unit of which only some modules ran has not ended its forward
     if (context->is_last_backward) {
       for (const auto& state : states) state->finalize_backward();
       context->comm->post_forward_order.clear();
@@ -331,6 +333,7 @@ void FSDPState::abandon_backward(StateContext& context) {
     state->training_state_ = TrainingState::idle;
     if (state->group_) state->group_->abandon_backward();
   }
+  context.iter_forward_root = nullptr;
   context.comm->post_forward_order.clear();
   context.comm->free_copied_out();
   context.comm->free_scatter_input();
