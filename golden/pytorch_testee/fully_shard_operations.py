@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 from torch.distributed.tensor import DTensor, Shard
@@ -177,6 +177,8 @@ def _arguments(model: Model, unit: dict[str, Any]) -> dict[str, Any]:
         policy = dict(unit["mixed_precision"])
         dtypes = {key: optional_dtype(policy.pop(key, None)) for key in ("param_dtype", "reduce_dtype", "output_dtype")}
         arguments["mp_policy"] = MixedPrecisionPolicy(**dtypes, **policy)
+    if unit.get("cpu_offload"):
+        arguments["offload_policy"] = CPUOffloadPolicy(pin_memory=unit.get("pin_memory", True))
     if unit.get("ignored_parameters"):
         arguments["ignored_params"] = {model.slot(name).tensor for name in unit["ignored_parameters"]}
     if unit.get("shard_dims"):

@@ -30,6 +30,7 @@ Json machine_facts(const Machine& machine) {
           {"cores", std::thread::hardware_concurrency()},
           {"memory_gib", std::lround(memory / (1 << 30))},
           {"gpus", machine.gpus},
+          {"cuda", machine.cuda},
           {"nccl", machine.nccl},
           {"compiler", machine.compiler}};
 }

@@ -80,8 +80,7 @@ class CollectiveTap::Tapped : public fsdp::Communicator, public fsdp::PartwiseCo
   }
 
   void wait_before_reduction(const fsdp::CallSite& site) const {
-    if (site.has_unit && site.phase == fsdp::Phase::backward)
-      state_->wait(state_->before_reduction);
+    if (site.has_unit && site.phase == fsdp::Phase::backward) state_->wait(state_->before_reduction);
   }
 
   void note(const char* op, std::optional<fsdp::Reduction> reduction, at::ScalarType dtype, std::int64_t in,

@@ -36,7 +36,7 @@ class Delays {
 struct Library {
   explicit Library(Settings settings);
   Settings settings;
-  CollectiveTap tap;                          // under the world and all its subgroups
+  CollectiveTap tap;  // under the world and all its subgroups
   Delays delays;
   std::shared_ptr<fsdp::Communicator> world;  // made at the first case, kept from case to case
 };

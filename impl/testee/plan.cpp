@@ -55,6 +55,8 @@ fsdp::FullyShardOptions options_of(const sdk::Json& unit, sdk::Module& root) {
     options.mp_policy = {dtype_of(policy, "param_dtype"), dtype_of(policy, "reduce_dtype"),
                          dtype_of(policy, "output_dtype"), policy.value("cast_forward_inputs", true)};
   }
+  if (unit.value("cpu_offload", false))
+    options.offload_policy = fsdp::CPUOffloadPolicy{.pin_memory = unit.value("pin_memory", true)};
   for (const sdk::Json& name : unit.value("ignored_parameters", sdk::Json::array())) {
     options.ignored_params.push_back(parameter_named(root, name));
   }

@@ -86,8 +86,7 @@ std::int64_t backward_hooks_on(const at::Tensor& tensor) {
 
 }  // namespace
 
-Testee::Testee(Settings settings)
-    : Testee(std::make_shared<Library>(std::move(settings))) {}
+Testee::Testee(Settings settings) : Testee(std::make_shared<Library>(std::move(settings))) {}
 
 Testee::Testee(std::shared_ptr<Library> library)
     : LibraryOperations(library), fully_shard_(library), flat_parameter_(library), plain_(library) {

@@ -3,7 +3,7 @@
 //   F2MP/*/test_compute_dtype*       a glob over case ids: `*` any text, `?` one character, nothing else special
 //   F2MP/Class/test_compute_dtype    without a wildcard: a case id, or a scenario id and so all its cases
 //   seed:F2MP lane:exact world:2     attributes; the value may be a glob
-//   label:gpu                        what a case requires (gpu, nccl, compiler); label:cpu: it requires nothing
+//   label:gpu                        what a case requires (gpu, cuda, nccl, compiler); label:cpu: it requires nothing
 //   label:quick                      the quick subset; label:skipped: what upstream returns early from
 //
 // Filters on the same attribute widen a selection, filters on different attributes narrow it:

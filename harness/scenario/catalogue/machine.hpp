@@ -9,7 +9,8 @@
 namespace fsdp_cts {
 
 struct Machine {
-  int gpus = 0;
+  int gpus = 0;       // accelerators of any kind
+  bool cuda = false;  // they are CUDA's: with its kernels and its messages
   bool nccl = false;
   bool compiler = false;  // a C++ compiler, which graph compilation needs
 };

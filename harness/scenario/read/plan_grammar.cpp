@@ -39,6 +39,8 @@ const Fields& fully_shard_fields() {
       {"modules", rules::names, true, {}, "paths; \"\" is the root"},
       {"reshard_after_forward", {.types = types::null | types::boolean | types::integer, .at_least = 1}},
       {"mixed_precision", {.types = types::map | types::null, .fields = &mixed_precision}},
+      {"cpu_offload", rules::boolean, false, {}, "CPUOffloadPolicy"},
+      {"pin_memory", rules::boolean, false, {}, "of cpu_offload; true unless said otherwise"},
       {"ignored_parameters", rules::names},
       {"shard_dims",
        {.types = types::map, .each = &rules::natural},

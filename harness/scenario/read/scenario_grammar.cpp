@@ -17,7 +17,7 @@ const Fields& scenario_fields() {
       {"elements", rules::natural}, {"tensors", rules::natural}, {"collectives", rules::natural}};
   static const Rule worlds_rule{.types = types::integer, .at_least = 1};
   static const Rule requirement{
-      .types = types::string | types::map, .words = {"gpu", "nccl", "compiler"}, .each = &rules::condition};
+      .types = types::string | types::map, .words = {"gpu", "cuda", "nccl", "compiler"}, .each = &rules::condition};
   static const Rule axis{.types = types::list | types::map, .each = &rules::anything};
   static const Rule module{.types = types::map, .schema_ref = "module"};
   static const Rule plan{.types = types::map, .schema_ref = "plan"};
@@ -52,7 +52,7 @@ const Fields& scenario_fields() {
        {.types = types::list, .each = &requirement},
        false,
        {},
-       "gpu, nccl, compiler; {gpu: condition}"},
+       "gpu, cuda, nccl, compiler; {gpu: condition}"},
       {"lane", {.types = types::string, .words = {"exact", "tolerance", "structure"}}, true},
       {"let", {.types = types::map, .each = &rules::anything}, false, {}, "variables"},
       {"skip", {.types = types::list, .each = &skip_rule}, false, {}, "what upstream returns early from"},

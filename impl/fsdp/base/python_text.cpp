@@ -48,6 +48,11 @@ std::string python_text(at::ScalarType dtype) {
   }
 }
 
+std::string python_text(at::Device device) {
+  const auto index = device.has_index() ? ", index=" + std::to_string(device.index()) : "";
+  return "device(type='" + c10::DeviceTypeName(device.type(), /*lower_case=*/true) + "'" + index + ")";
+}
+
 std::string python_size(at::IntArrayRef sizes) {
   return c10::str("torch.Size([", joined(sizes, number), "])");
 }

@@ -53,7 +53,8 @@ at::Tensor ShardedTensor::full_tensor() const {
   if (!group || group->size() == 1) return local.detach().clone();
   auto padded_shape = layout.local_shape();
   padded_shape[static_cast<size_t>(layout.dim)] = layout.chunk;
-  const auto padded = at::zeros(padded_shape, local.options().requires_grad(false));
+  // Shards in host memory travel by the group's device.
+  const auto padded = at::zeros(padded_shape, at::TensorOptions(group->device()).dtype(local.dtype()));
   padded.narrow(layout.dim, 0, layout.length).copy_(local.detach());
   const auto gathered = at::empty({group->size() * padded.numel()}, padded.options());
   group->all_gather(gathered, padded.view(-1), CallSite{"", false, Phase::state_dict})->wait();
@@ -64,7 +65,7 @@ at::Tensor ShardedTensor::full_tensor() const {
   std::vector<at::Tensor> parts;
   for (int64_t r = 0; r < group->size(); ++r) parts.push_back(by_rank.select(0, r));
   const auto size = layout.global_shape[static_cast<size_t>(layout.dim)];
-  return at::cat(parts, layout.dim).narrow(layout.dim, 0, size).contiguous();
+  return at::cat(parts, layout.dim).narrow(layout.dim, 0, size).contiguous().to(local.device());
 }
 
 ShardedTensor unsharded(const at::Tensor& tensor) {

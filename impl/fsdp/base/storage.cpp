@@ -145,6 +145,10 @@ void free_storage(const at::Tensor& tensor) {
   resize(*tensor.storage().unsafeGetStorageImpl(), 0);
 }
 
+void replace_data(const at::Tensor& tensor, const at::Tensor& data) {
+  tensor.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
+}
+
 bool same_data(const at::Tensor& a, const at::Tensor& b) {
   return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl() &&
          a.storage_offset() == b.storage_offset() && a.dtype() == b.dtype();

@@ -26,6 +26,10 @@ at::Tensor alias(const at::Tensor& base, int64_t offset, at::IntArrayRef sizes);
 void alloc_storage(const at::Tensor& tensor);
 void free_storage(const at::Tensor& tensor);
 
+/// `tensor` has the data of `data` from now on, and its sizes. Like set_data, which refuses to go from one kind of
+/// device to another.
+void replace_data(const at::Tensor& tensor, const at::Tensor& data);
+
 /// Whether both tensors lie in the same storage at the same address.
 bool same_data(const at::Tensor& a, const at::Tensor& b);
 

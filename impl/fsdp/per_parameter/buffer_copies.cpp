@@ -50,7 +50,8 @@ void copy_piece(const at::Tensor& from, const at::Tensor& to) {
   if (plain_copy(from, to)) {
     std::memcpy(bytes(to), from.const_data_ptr(), from.nbytes());
   } else {
-    to.copy_(to.scalar_type() == at::kByte ? from.view(at::kByte) : from);
+    // From pinned host memory, where shards are offloaded, without the host's waiting.
+    to.copy_(to.scalar_type() == at::kByte ? from.view(at::kByte) : from, /*non_blocking=*/true);
   }
 }
 
@@ -78,7 +79,8 @@ void gather_copy_in(const std::vector<Slot>& slots, const std::vector<at::Tensor
   }
   std::vector<at::Tensor> places;
   for (const auto& slot : slots) places.push_back(input.narrow(0, slot.offset, slot.numel));
-  if (!input.is_cpu() && input.scalar_type() != at::kByte) return at::_foreach_copy_(places, pieces);
+  if (!input.is_cpu() && !pieces[0].is_cpu() && input.scalar_type() != at::kByte)
+    return at::_foreach_copy_(places, pieces);
   for (size_t i = 0; i < slots.size(); ++i) copy_piece(pieces[i], places[i]);
 }
 

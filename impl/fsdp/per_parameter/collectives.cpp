@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -86,7 +87,7 @@ AllGatherResult foreach_all_gather(AllGatherInput input, Communicator& group, co
     pieces.push_back(std::move(input.pieces[i]));
   }
   if (!result.packed.empty()) {
-    const auto options = pieces.front().options().dtype(input.dtype).requires_grad(false);
+    const auto options = at::TensorOptions(group.device()).dtype(input.dtype);
     result.output = at::empty({group.size() * packed_numel}, options);
     const auto own = alias(result.output, group.rank() * packed_numel, {packed_numel});
     gather_copy_in(result.slots, pieces, own);
@@ -205,13 +206,19 @@ Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, c
   if (completion.all_reduce_hook) completion.all_reduce_hook(output);
   divide_if_needed(output, result.plan.post_divide);
   output = output.to(completion.orig_dtype);
+  if (completion.offload) {
+    // Pinned memory that nobody reads yet is filled beside the backward; `handed_over` is behind that copy.
+    const bool awaited = std::ranges::any_of(
+        result.params, [](const FSDPParam* param) { return param->reads_sharded_grad_at_once(); });
+    output = output.to(at::kCPU, /*non_blocking=*/completion.offload->pin_memory && !awaited);
+  }
 
   for (size_t i = 0; i < result.params.size(); ++i) {
     const auto* param = result.params[i];
     // Not an autograd view: zero_grad could not detach one in place.
     param->accept_sharded_grad(alias(output, result.offsets[i], param->layout().local_shape()));
   }
-  reduced.handed_over = StreamEvent::record(output.device());
+  reduced.handed_over = StreamEvent::record(reduced.output.device());
   return reduced;
 }
 

@@ -86,6 +86,7 @@ struct ReduceCompletion {
   at::Tensor* partial = nullptr;     ///< what earlier backwards kept
   std::function<void(at::Tensor)> all_reduce_hook;
   at::ScalarType orig_dtype = at::kFloat;
+  std::optional<CPUOffloadPolicy> offload = std::nullopt;  ///< gradients go to host memory
 };
 
 /// Of a reduction on an accelerator: what it is done with, and memory that another stream than its own uses.
@@ -96,8 +97,8 @@ struct Reduced {
   at::Tensor output;
 };
 
-/// Waits, all-reduces, post-divides, casts to the original dtype and hands each parameter its gradient. The
-/// current stream is that of the reduce-scatter; what uses its output in another group goes to `all_reduce`.
+/// Waits, all-reduces, post-divides, casts to the original dtype and hands each parameter its gradient, into
+/// which a copy may be under way until `handed_over`. The current stream is that of the reduce-scatter; what uses its output in another group goes to `all_reduce`.
 Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, const SideStream& all_reduce,
                       const CallSite& site);
 

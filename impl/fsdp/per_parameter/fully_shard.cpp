@@ -128,8 +128,9 @@ FSDPModule fully_shard(const std::vector<std::shared_ptr<torch::nn::Module>>& mo
     if (after_forward.state == ShardedState::sharded_post_forward) {
       ranks.post_forward = mesh.consecutive_group(after_forward.ranks);
     }
-    group = std::make_unique<FSDPParamGroup>(parameters, std::move(ranks), after_forward.state,
-                                             options.mp_policy, options.shard_placement_fn);
+    group =
+        std::make_unique<FSDPParamGroup>(parameters, std::move(ranks), after_forward.state, options.mp_policy,
+                                         options.offload_policy, options.shard_placement_fn);
   }
   state->activate(std::move(group), mesh.device());
   return FSDPModule(state);

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "base/storage.hpp"
 #include "fsdp/errors.hpp"
 #include "per_parameter/state.hpp"
 
@@ -120,7 +121,7 @@ std::vector<ManagedParameter> managed_parameters(const ModuleList& modules,
 void move_states_to_device(const ModuleList& modules, const std::vector<ManagedParameter>& parameters,
                            at::Device device) {
   const auto move = [device](at::Tensor tensor) {
-    if (tensor.device() != device && !tensor.is_meta()) tensor.set_data(tensor.to(device));
+    if (tensor.device() != device && !tensor.is_meta()) replace_data(tensor, tensor.detach().to(device));
   };
   for (const auto& managed : parameters) move(managed.parameter);
   for (const auto& module : modules) {

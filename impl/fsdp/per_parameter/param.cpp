@@ -21,11 +21,6 @@ std::vector<int64_t> with_size(std::vector<int64_t> sizes, int64_t dim, int64_t 
   return sizes;
 }
 
-/// Like set_data, which refuses to go from the meta device to a real one.
-void replace_data(const at::Tensor& tensor, const at::Tensor& data) {
-  tensor.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
-}
-
 }  // namespace
 
 FSDPParam::FSDPParam(at::Tensor parameter, std::string name, int64_t shard_dim, int64_t rank, int64_t ranks)
@@ -81,11 +76,12 @@ bool FSDPParam::was_replaced() const {
   return !same_data(parameter_, local_);
 }
 
-void FSDPParam::init_dtype_attrs(const MixedPrecisionPolicy& policy) {
+void FSDPParam::init_dtype_attrs(const MixedPrecisionPolicy& policy, at::Device compute_device) {
+  compute_device_ = compute_device;
   gather_dtype_ = policy.param_dtype.value_or(orig_dtype());
   // The gradient has param_dtype already: nothing to cast.
   reduce_dtype_ = policy.reduce_dtype == policy.param_dtype ? std::nullopt : policy.reduce_dtype;
-  if (full_.defined() && (full_.scalar_type() != gather_dtype_ || full_.device() != piece_.device())) {
+  if (full_.defined() && (full_.scalar_type() != gather_dtype_ || full_.device() != compute_device_)) {
     full_ = unsharded_ = unsharded_data_ = at::Tensor();
   }
 }
@@ -94,7 +90,7 @@ const at::Tensor& FSDPParam::alloc_full() {
   if (full_.defined()) {
     alloc_storage(full_);
   } else {
-    full_ = empty_unsharded(full_numel_, piece_.options().dtype(gather_dtype_).requires_grad(false));
+    full_ = empty_unsharded(full_numel_, at::TensorOptions(compute_device_).dtype(gather_dtype_));
     unsharded_ = alias(full_, 0, layout_.global_shape);
     unsharded_data_ = alias(full_, 0, layout_.global_shape);
   }
@@ -105,7 +101,7 @@ void FSDPParam::to_unsharded() {
   torch::autograd::impl::set_gradient_edge(parameter_, {});
   const bool requires_grad = parameter_.requires_grad();
   if (unsharded_.requires_grad() != requires_grad) unsharded_.set_requires_grad(requires_grad);
-  parameter_.set_data(unsharded_data_);
+  show(unsharded_data_);
   if (requires_grad) {
     torch::autograd::impl::set_gradient_edge(parameter_, torch::autograd::impl::gradient_edge(unsharded_));
   }
@@ -113,7 +109,12 @@ void FSDPParam::to_unsharded() {
 
 void FSDPParam::to_sharded() {
   torch::autograd::impl::set_gradient_edge(parameter_, {});
-  parameter_.set_data(local_);
+  show(local_);
+}
+
+void FSDPParam::show(const at::Tensor& data) {
+  data.device().type() == parameter_.device().type() ? parameter_.set_data(data)
+                                                     : replace_data(parameter_, data);
 }
 
 void FSDPParam::to_sharded_post_forward(const at::Tensor& piece, int64_t rank, int64_t ranks) {
@@ -121,9 +122,9 @@ void FSDPParam::to_sharded_post_forward(const at::Tensor& piece, int64_t rank, i
   // A tensor cut on another dimension has no rows that this contiguous part would hold: it is shown flat.
   if (layout_.dim == 0) {
     const auto rows = chunk_rows(layout_.global_shape[0], ranks, rank);
-    parameter_.set_data(alias(piece, 0, with_size(layout_.global_shape, 0, rows.end - rows.begin)));
+    show(alias(piece, 0, with_size(layout_.global_shape, 0, rows.end - rows.begin)));
   } else {
-    parameter_.set_data(alias(piece, 0, {piece.numel()}));
+    show(alias(piece, 0, {piece.numel()}));
   }
 }
 
@@ -151,6 +152,10 @@ at::Tensor FSDPParam::take_unsharded_grad() {
 void FSDPParam::drop_unsharded_grad() {
   waiting_grad_.reset();
   if (has_unsharded()) unsharded_grad().reset();
+}
+
+bool FSDPParam::reads_sharded_grad_at_once() const {
+  return parameter_.mutable_grad().defined() || torch::autograd::impl::post_acc_grad_hooks(parameter_);
 }
 
 void FSDPParam::accept_sharded_grad(const at::Tensor& gradient) const {

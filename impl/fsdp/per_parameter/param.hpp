@@ -43,8 +43,8 @@ class FSDPParam {
   bool was_replaced() const;
   const at::Tensor& piece() const { return piece_; }
 
-  /// The dtypes in effect. Gathering in another dtype than before makes a new U.
-  void init_dtype_attrs(const MixedPrecisionPolicy& policy);
+  /// The dtypes in effect, and where to gather. Gathering in another dtype than before makes a new U.
+  void init_dtype_attrs(const MixedPrecisionPolicy& policy, at::Device compute_device);
   at::ScalarType orig_dtype() const { return piece_.scalar_type(); }
   at::ScalarType gather_dtype() const { return gather_dtype_; }
   std::optional<at::ScalarType> reduce_dtype() const { return reduce_dtype_; }
@@ -71,10 +71,15 @@ class FSDPParam {
   /// Hands the gradient over; undefined if there is none.
   at::Tensor take_unsharded_grad();
   void drop_unsharded_grad();
+  /// Whether `accept_sharded_grad` reads the gradient, to add it to another one or for a hook. Otherwise it may
+  /// be given memory into which a copy is still under way.
+  bool reads_sharded_grad_at_once() const;
   /// Sets or adds to the sharded gradient, which the optimizer sees.
   void accept_sharded_grad(const at::Tensor& gradient) const;
 
  private:
+  void show(const at::Tensor& data);
+
   at::Tensor parameter_;  // P
   std::string name_;
   ShardLayout layout_;
@@ -84,6 +89,7 @@ class FSDPParam {
   at::Tensor piece_;  // padded shard, one-dimensional
   at::Tensor local_;  // what P shows of it
 
+  at::Device compute_device_ = at::kCPU;
   at::ScalarType gather_dtype_ = at::kFloat;
   std::optional<at::ScalarType> reduce_dtype_;
   at::Tensor full_;       // gathered memory, one-dimensional

@@ -43,8 +43,11 @@ void CommContext::free_scatter_input() {
 
 FSDPParamGroup::FSDPParamGroup(const std::vector<ManagedParameter>& parameters, GroupRanks ranks,
                                ShardedState after_forward_, MixedPrecisionPolicy policy,
-                               ShardPlacementFn placement)
-    : after_forward(after_forward_), ranks_(std::move(ranks)), policy_(std::move(policy)) {
+                               std::optional<CPUOffloadPolicy> offload, ShardPlacementFn placement)
+    : after_forward(after_forward_),
+      ranks_(std::move(ranks)),
+      policy_(std::move(policy)),
+      offload_(ranks_.shard->device().is_cpu() ? std::nullopt : offload) {
   for (const auto& [parameter, name] : parameters) {
     const auto dim = placement ? placement(parameter).value_or(0) : 0;
     params_.push_back(
@@ -61,6 +64,9 @@ FSDPParamGroup::~FSDPParamGroup() {
 
 // Shards of one dtype share one buffer in group order: the all-gather then copies them in at once.
 void FSDPParamGroup::lay_out(at::Device device, bool first) {
+  // Pinned memory is the library's to make; without it a shard stays where its user has put it.
+  if (offload_ && !device.is_meta() && (first || offload_->pin_memory)) device = at::kCPU;
+  const bool pinned = offload_ && offload_->pin_memory && device.is_cpu();
   const auto dtype_of = [](const FSDPParam& param) { return param.parameter().scalar_type(); };
   std::vector<at::Tensor> pieces;
   for (size_t begin = 0; begin < params_.size();) {
@@ -69,7 +75,7 @@ void FSDPParamGroup::lay_out(at::Device device, bool first) {
     int64_t numel = 0;
     for (; end < params_.size() && dtype_of(*params_[end]) == dtype; ++end)
       numel += params_[end]->padded_shard_numel();
-    const auto buffer = at::empty({numel}, at::TensorOptions(device).dtype(dtype));
+    const auto buffer = at::empty({numel}, at::TensorOptions(device).dtype(dtype).pinned_memory(pinned));
     int64_t offset = 0;
     for (; begin < end; ++begin) {
       pieces.push_back(alias(buffer, offset, {params_[begin]->padded_shard_numel()}));
@@ -83,7 +89,7 @@ void FSDPParamGroup::lay_out(at::Device device, bool first) {
 void FSDPParamGroup::adopt_replaced_parameters() {
   const auto replaced = [](const auto& param) { return param->was_replaced(); };
   if (std::none_of(params_.begin(), params_.end(), replaced)) return;
-  auto device = ranks_.shard->device();
+  auto device = offload_ ? at::Device(at::kCPU) : ranks_.shard->device();
   for (const auto& param : params_) {
     if (param->parameter().is_meta()) device = at::kMeta;
   }
@@ -97,8 +103,26 @@ void FSDPParamGroup::materialize(at::Device device) {
   lay_out(device, false);
 }
 
+void FSDPParamGroup::require_parameters_on_cpu() const {
+  std::string elsewhere;
+  for (const auto& param : params_) {
+    const auto device = param->parameter().device();
+    if (device.is_cpu() || device.is_meta()) continue;
+    elsewhere += (elsewhere.empty() ? "('" : ", ('") + param->name() + "', " + python_text(device) + ")";
+  }
+  if (elsewhere.empty()) return;
+  throw RuntimeError(
+      "FSDP parameters should be materialized on CPU when enabling CPU offloading. For example, load a CPU "
+      "state "
+      "dict or call module.to_empty(device=\"cpu\"). Found following parameters on non-CPU device: [" +
+      elsewhere + "]\n");
+}
+
 void FSDPParamGroup::lazy_init() {
-  if (sharded_state_ == ShardedState::sharded) adopt_replaced_parameters();
+  if (sharded_state_ == ShardedState::sharded) {
+    if (offload_ && !offload_->pin_memory) require_parameters_on_cpu();
+    adopt_replaced_parameters();
+  }
   if (lazily_initialized_) return;
 
   std::vector<std::string> on_meta;
@@ -118,7 +142,7 @@ void FSDPParamGroup::lazy_init() {
   std::set<at::ScalarType> orig_dtypes;
   std::set<std::optional<at::ScalarType>> reduce_dtypes;
   for (const auto& param : params_) {
-    param->init_dtype_attrs(policy_);
+    param->init_dtype_attrs(policy_, offload_ ? ranks_.shard->device() : param->piece().device());
     if (!param->parameter().requires_grad()) continue;
     orig_dtypes.insert(param->orig_dtype());
     reduce_dtypes.insert(param->reduce_dtype());
@@ -266,7 +290,8 @@ void FSDPParamGroup::reduce_gradients() {
 
 void FSDPParamGroup::wait_for_reduction() {
   if (reducing_) finish_reduction();
-  std::exchange(reduced_, {}).handed_over.block_current();
+  const auto reduced = std::exchange(reduced_, {});
+  offload_ ? reduced.handed_over.synchronize() : reduced.handed_over.block_current();
 }
 
 Reduced FSDPParamGroup::finish_reduction() {
@@ -279,7 +304,7 @@ Reduced FSDPParamGroup::finish_reduction() {
   site.phase = Phase::backward;
   return finish_reduce(
       std::move(result),
-      {ranks_.replicate.get(), all_reduces_, &partial_reduce_output_, all_reduce_hook, orig_dtype},
+      {ranks_.replicate.get(), all_reduces_, &partial_reduce_output_, all_reduce_hook, orig_dtype, offload_},
       context_->streams.all_reduce, site);
 }
 

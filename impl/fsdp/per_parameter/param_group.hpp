@@ -70,13 +70,14 @@ class FSDPParamGroup {
  public:
   /// Checks all parameters, then shards them. Throws what FSDPParam throws, before anything changed.
   FSDPParamGroup(const std::vector<ManagedParameter>& parameters, GroupRanks ranks,
-                 ShardedState after_forward, MixedPrecisionPolicy policy, ShardPlacementFn placement);
+                 ShardedState after_forward, MixedPrecisionPolicy policy,
+                 std::optional<CPUOffloadPolicy> offload, ShardPlacementFn placement);
   ~FSDPParamGroup();
   FSDPParamGroup(const FSDPParamGroup&) = delete;
   FSDPParamGroup& operator=(const FSDPParamGroup&) = delete;
 
   /// Idempotent. Adopts parameters that were given other memory, settles dtypes. Throws RuntimeError for
-  /// parameters on the meta device, InvalidState for trainable parameters of several dtypes.
+  /// parameters on the meta device, or not in host memory where they are offloaded, InvalidState for trainable parameters of several dtypes.
   void lazy_init();
   void materialize(at::Device device);  ///< gives meta parameters memory
 
@@ -123,6 +124,7 @@ class FSDPParamGroup {
  private:
   void lay_out(at::Device device, bool first);
   void adopt_replaced_parameters();
+  void require_parameters_on_cpu() const;
   AllGatherInput gather_input() const;
   Communicator& gather_group() const;
   void to_unsharded();
@@ -132,12 +134,13 @@ class FSDPParamGroup {
   void reduce_gradients();
   Reduced finish_reduction();
   CallSite call_site() const;
-  uint64_t shards_version() const;  ///< grows whenever somebody writes to a parameter
+  uint64_t shards_version() const;     ///< grows whenever somebody writes to a parameter
   int64_t data_parallel_size() const;  ///< ranks whose gradients are averaged
 
   std::vector<std::unique_ptr<FSDPParam>> params_;
   GroupRanks ranks_;
   MixedPrecisionPolicy policy_;
+  std::optional<CPUOffloadPolicy> offload_;  ///< none on a CPU
   CallSite site_;
   TrainingState training_state_ = TrainingState::idle;
   std::shared_ptr<CommContext> context_ = std::make_shared<CommContext>();

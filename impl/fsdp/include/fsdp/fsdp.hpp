@@ -24,6 +24,7 @@
 #include "fsdp/optim_state.hpp"
 #include "fsdp/sharded_tensor.hpp"
 #include "fsdp/state_dict.hpp"
+#include "fsdp/streams.hpp"
 #include "fsdp/wrap/enable_wrap.hpp"
 #include "fsdp/wrap/module_class.hpp"
 #include "fsdp/wrap/module_tree.hpp"

@@ -45,6 +45,14 @@ struct MixedPrecisionPolicy {
   bool cast_forward_inputs = true;
 };
 
+/// Shards and their gradients lie in host memory: each gather copies shards to the mesh's device, each reduction copies
+/// gradients back, and the optimizer runs on the CPU. At the end of the last backward the host waits for the gradients.
+/// On a CPU mesh it changes nothing.
+struct CPUOffloadPolicy {
+  /// In memory that the system does not swap out: copies then run beside compute.
+  bool pin_memory = true;
+};
+
 /// none: true for all but the root. bool: as it says. int: the number of ranks to reshard to, a divisor of
 /// the number of shards.
 using ReshardAfterForward = std::variant<std::monostate, bool, int64_t>;
@@ -61,6 +69,7 @@ struct FullyShardOptions {
   std::optional<DeviceMesh> mesh = std::nullopt;  ///< none: default_mesh()
   ReshardAfterForward reshard_after_forward = std::monostate{};
   MixedPrecisionPolicy mp_policy = {};
+  std::optional<CPUOffloadPolicy> offload_policy = std::nullopt;
   std::vector<at::Tensor> ignored_params = {};  ///< neither sharded nor reduced
   ShardPlacementFn shard_placement_fn = nullptr;
 };
