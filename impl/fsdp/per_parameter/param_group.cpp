@@ -64,8 +64,7 @@ FSDPParamGroup::~FSDPParamGroup() {
 
 // Shards of one dtype share one buffer in group order: the all-gather then copies them in at once.
 void FSDPParamGroup::lay_out(at::Device device, bool first) {
-  // Pinned memory is the library's to make; without it a shard stays where its user has put it.
-  if (offload_ && !device.is_meta() && (first || offload_->pin_memory)) device = at::kCPU;
+  if (offload_ && first && !device.is_meta()) device = at::kCPU;
   const bool pinned = offload_ && offload_->pin_memory && device.is_cpu();
   const auto dtype_of = [](const FSDPParam& param) { return param.parameter().scalar_type(); };
   std::vector<at::Tensor> pieces;
@@ -120,7 +119,7 @@ void FSDPParamGroup::require_parameters_on_cpu() const {
 
 void FSDPParamGroup::lazy_init() {
   if (sharded_state_ == ShardedState::sharded) {
-    if (offload_ && !offload_->pin_memory) require_parameters_on_cpu();
+    if (offload_) require_parameters_on_cpu();
     adopt_replaced_parameters();
   }
   if (lazily_initialized_) return;
