@@ -59,23 +59,13 @@ std::string sim_package(const Suite& suite) {
   return folder.string();
 }
 
-// Of our testees; what a foreign one offers is its own affair.
-void check_device(const TesteeChoice& choice, std::initializer_list<std::string_view> offered) {
-  if (choice.device.empty() || std::find(offered.begin(), offered.end(), choice.device) != offered.end())
-    return;
-  throw UsageError(fmt::format("--testee {} has no device '{}'; there are {}", choice.spec, choice.device,
-                               fmt::join(offered, ", ")));
-}
-
 std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
   const std::string& spec = choice.spec;
   if (spec == "cpp") {
-    check_device(choice, {"cpu", "cuda", "sim"});
     const std::string other = choice.device.empty() || choice.device == "cpu" ? "" : "_" + choice.device;
     return {program(suite, "fsdp_testee" + other, "the C++ implementation's testee")};
   }
   if (spec.starts_with("mutant:")) {
-    check_device(choice, {"cpu", "sim"});
     const std::string other = choice.device == "sim" ? "_sim" : "";
     return {program(suite, "fsdp_testee_mutants" + other, "the C++ implementation with faults"), "--mutant",
             spec.substr(7)};
@@ -83,7 +73,6 @@ std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& sui
   if (spec == "pytorch") {
     const fs::path testee = suite.root / "golden" / "pytorch_testee";
     if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");
-    check_device(choice, {"cpu", "cuda", "sim"});
     std::vector<std::string> command{choice.python, testee.string()};
     if (choice.backend == "shm")
       command.insert(command.end(), {"--c10d-module", c10d_module(suite, choice.python)});
@@ -103,6 +92,18 @@ void choose_python(TesteeChoice& choice) {
   } else if (!choice.python.empty()) {
     throw UsageError(fmt::format("--python is for --testee pytorch; '{}' was asked for", choice.spec));
   }
+}
+
+void check_device(const TesteeChoice& choice) {
+  std::vector<std::string> offered = {"cpu", "cuda", "sim"};
+  if (choice.spec.starts_with("mutant:"))
+    offered = {"cpu", "sim"};
+  else if (choice.spec != "cpp" && choice.spec != "pytorch")
+    return;  // what a foreign testee offers is its own affair
+  if (choice.device.empty() || std::find(offered.begin(), offered.end(), choice.device) != offered.end())
+    return;
+  throw UsageError(fmt::format("--testee {} has no device '{}'; there are {}", choice.spec, choice.device,
+                               fmt::join(offered, ", ")));
 }
 
 std::string torch_version(const std::string& python) {

@@ -20,6 +20,9 @@ struct TesteeChoice {
 // UsageError where an interpreter is named for another testee.
 void choose_python(TesteeChoice& choice);
 
+// Throws UsageError where one of our testees has no such device.
+void check_device(const TesteeChoice& choice);
+
 // The version of its torch by the package's metadata, such as "2.11.0+cu130"; importing torch would take
 // seconds. Throws UsageError, saying how to get one, where there is none.
 std::string torch_version(const std::string& python);

@@ -16,8 +16,9 @@ const Fields& scenario_fields() {
   static const Fields minimums = {
       {"elements", rules::natural}, {"tensors", rules::natural}, {"collectives", rules::natural}};
   static const Rule worlds_rule{.types = types::integer, .at_least = 1};
-  static const Rule requirement{
-      .types = types::string | types::map, .words = {"gpu", "cuda", "nccl", "compiler"}, .each = &rules::condition};
+  static const Rule requirement{.types = types::string | types::map,
+                                .words = {"gpu", "cuda", "nccl", "compiler"},
+                                .each = &rules::condition};
   static const Rule axis{.types = types::list | types::map, .each = &rules::anything};
   static const Rule module{.types = types::map, .schema_ref = "module"};
   static const Rule plan{.types = types::map, .schema_ref = "plan"};

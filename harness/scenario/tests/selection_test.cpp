@@ -155,7 +155,8 @@ TEST(Listing, SaysWhatCannotRunAndWhy) {
 TEST(Listing, WhatIsCudasAloneDoesNotRunOnOtherAccelerators) {
   auto cases = some_cases();
   cases[3].requires_ = {"gpu", "cuda"};
-  EXPECT_EQ(list_cases(cases, Machine{.gpus = 2})[3].reason, "is about kernels or messages that are CUDA's alone");
+  EXPECT_EQ(list_cases(cases, Machine{.gpus = 2})[3].reason,
+            "is about kernels or messages that are CUDA's alone");
   EXPECT_EQ(list_cases(cases, Machine{.gpus = 2, .cuda = true})[3].runnable, true);
 }
 
