@@ -109,8 +109,7 @@ TEST_F(RunTest, NothingSelectedIsAnError) {
 TEST_F(RunTest, ADeviceThatATesteeDoesNotHave) {
   const Ran ran = cts("run T/TestCommandLine/test_parameters --testee mutant:sum_for_mean --device cuda");
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.output,
-              HasSubstr("--testee mutant:sum_for_mean has no device 'cuda'; there are cpu, sim"));
+  EXPECT_THAT(ran.output, HasSubstr("--testee mutant:sum_for_mean has no device 'cuda'; there are cpu, sim"));
 }
 
 TEST_F(RunTest, AllSkippedIsNeitherPassedNorFailed) {
