@@ -422,6 +422,7 @@ void RankGroup::on_case_message(Rank& rank, const Json& message) {
     find(rank, message);
   } else if (type == "done") {
     if (message.contains("launches")) rank.report.launches = message["launches"].get<long>();
+    if (message.contains("kept_bytes")) rank.report.kept_bytes = message["kept_bytes"].get<long>();
     settle(rank, RankEnd::done, "", "");
   } else if (type == "unsupported") {
     settle(rank, RankEnd::unsupported, "", message["reason"]);

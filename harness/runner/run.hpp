@@ -53,6 +53,8 @@ struct RankReport {
   std::string stacks;           // on hang
   // Operators given to the device, as that counts them; nothing: nobody counted.
   std::optional<long> launches;
+  // Memory of the device that the case did not give back, as that counts it.
+  std::optional<long> kept_bytes;
 };
 
 struct CaseRun {

@@ -65,6 +65,10 @@ std::vector<sdk::Json> LibraryOperations::device_findings() {
   return simulation() ? simulation()->findings() : std::vector<sdk::Json>();
 }
 
+std::optional<std::int64_t> LibraryOperations::device_kept_bytes() {
+  return simulation() ? std::optional(simulation()->kept_bytes()) : std::nullopt;
+}
+
 std::optional<std::uint64_t> LibraryOperations::device_launches() {
   return simulation() ? std::optional(simulation()->launches()) : std::nullopt;
 }

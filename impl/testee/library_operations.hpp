@@ -55,6 +55,7 @@ class LibraryOperations : public sdk::Operations {
   std::shared_ptr<void> observing() override;
   std::vector<sdk::Json> device_findings() override;
   std::optional<std::uint64_t> device_launches() override;
+  std::optional<std::int64_t> device_kept_bytes() override;
   void sleep(std::chrono::milliseconds duration) override;
   std::chrono::milliseconds clock() const override;
   c10::Device device() const override { return library_->settings.transport.device; }

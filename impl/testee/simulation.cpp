@@ -1,5 +1,6 @@
 #include "impl/testee/simulation.hpp"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -115,6 +116,7 @@ class SimDevice : public Simulation {
     guard().synchronizeDevice(device_.index());
     sim::drain_findings();
     launches_before_ = sim::launches();
+    bytes_before_ = allocated();
   }
   std::shared_ptr<void> unobserved() const override { return std::make_shared<sim::Unobserved>(); }
   std::vector<Json> findings() override {
@@ -125,13 +127,22 @@ class SimDevice : public Simulation {
     return found;
   }
   std::uint64_t launches() const override { return sim::launches() - launches_before_; }
+  std::int64_t kept_bytes() const override { return allocated() - bytes_before_; }
   void name_buffer(const at::Tensor& tensor, const std::string& name) const override {
     sim::name_buffer(tensor, name);
   }
 
  private:
+  std::int64_t allocated() const {
+    return c10::getDeviceAllocator(sim::device_type)
+        ->getDeviceStats(device_.index())
+        .allocated_bytes[0]
+        .current;
+  }
+
   c10::Device device_ = c10::Device(c10::DeviceType::CPU);
   std::uint64_t launches_before_ = 0;
+  std::int64_t bytes_before_ = 0;
 };
 
 }  // namespace

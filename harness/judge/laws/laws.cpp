@@ -10,6 +10,7 @@ const std::vector<Law>& laws() {
       {"collectives agree", collectives_agree},
       {"the transport carries the trace", transport_carries_the_trace},
       {"work of the device is ordered", device_work_is_ordered},
+      {"memory of the device is given back", device_memory_is_given_back},
       {"no NaN", no_nan},
       {"attempts are expected", attempts_are_expected},
   };

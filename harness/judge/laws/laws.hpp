@@ -31,6 +31,8 @@ void transport_carries_the_trace(const JudgeContext&, Outcome&);
 // `host_read_unfinished`), and a testee that says it runs on the simulated device has given it work
 // (`device_unused`).
 void device_work_is_ordered(const JudgeContext&, Outcome&);
+// No rank has more memory of its device after the case than before (`memory_kept`).
+void device_memory_is_given_back(const JudgeContext&, Outcome&);
 // No NaN in a truth (setup_error `truth_nan`), none in what the testee answers (`nan`).
 void no_nan(const JudgeContext&, Outcome&);
 // An attempt that no expectation names must not fail: `unexpected_error`.

@@ -403,6 +403,17 @@ TEST(WorkOfTheDeviceIsOrdered, ACaseThatComputesNothingNeedsNoDevice) {
   EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
 }
 
+TEST(MemoryOfTheDeviceIsGivenBack, WhoKeepsSomeIsNamed) {
+  HandMade made;
+  for (RankReport& rank : made.run.ranks) rank.kept_bytes = 0;
+  EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
+  made.run.ranks[1].kept_bytes = 512;
+  const Verdict verdict = spoiled(made, "memory_kept");
+  EXPECT_EQ(verdict.divergence["rank"], 1);
+  EXPECT_EQ(verdict.divergence["clause"], "G-12");
+  EXPECT_EQ(verdict.divergence["actual"], 512);
+}
+
 TEST(Kinds, EveryKindOfTheLanguageIsThere) {
   std::set<std::string> of_language, judged;
   for (const ExpectationKind& kind : expectation_kinds_of_language()) of_language.insert(kind.name);

@@ -47,7 +47,7 @@ TEST(Messages, AcceptEveryMessageOfTheProtocol) {
        R"({"type": "done", "case": 1})", R"({"type": "done", "case": 1, "a key of a later version": []})",
        R"({"type": "error", "case": 1, "step": 3, "error": {"type": "ValueError", "message": "m", "phase": "forward"}})",
        R"({"type": "unsupported", "case": 1, "reason": "no hybrid sharding"})",
-       R"({"type": "done", "case": 1, "launches": 12})",
+       R"({"type": "done", "case": 1, "launches": 12, "kept_bytes": 0})",
        R"({"type": "finding", "case": 1, "rank": 0, "step": 3, "code": "stream_race", "text": "t"})",
        R"({"type": "finding", "case": 1, "rank": 0, "step": 3, "code": "use_after_free", "text": "t", "earlier":
            {"operation": "aten::mm", "scope": "", "timeline": "stream 1 of sim:0", "access": "write"}, "later":

@@ -97,6 +97,8 @@ class Operations {
   virtual std::vector<Json> device_findings() { return {}; }
   // Operators given to the device in this case; nothing: nobody counts.
   virtual std::optional<std::uint64_t> device_launches() { return std::nullopt; }
+  // Bytes on the device beyond what was there when the case began, now that nothing of it is left; nothing: nobody counts.
+  virtual std::optional<std::int64_t> device_kept_bytes() { return std::nullopt; }
 
   // Construction.
   virtual void shard(Model& model);        // applies model.plan; replaces model.module if it must

@@ -29,6 +29,13 @@ class RankTestee : public Testee {
   }
 
   void act(const Case& a_case, Outbox& outbox) override {
+    act_out(a_case, outbox);
+    if (const auto kept = operations_.device_kept_bytes()) outbox.kept_bytes(*kept);
+  }
+
+ private:
+  // When it returns nothing of the case is left.
+  void act_out(const Case& a_case, Outbox& outbox) {
     Interpreter interpreter(operations_, a_case, Data(a_case.data, rank_), rank_);
     int step = -1;
     try {
@@ -61,7 +68,6 @@ class RankTestee : public Testee {
     operations_.end_case();
   }
 
- private:
   void report_findings(int step, Outbox& outbox) {
     for (const Json& finding : operations_.device_findings()) outbox.finding(step, rank_, finding);
   }
@@ -98,12 +104,15 @@ class ChannelOutbox : public Outbox {
   }
 
   void launches(std::uint64_t count) override { launches_ = count; }
+  void kept_bytes(std::int64_t bytes) override { kept_bytes_ = bytes; }
   std::optional<std::uint64_t> launches() const { return launches_; }
+  std::optional<std::int64_t> kept_bytes() const { return kept_bytes_; }
 
  private:
   Channel& channel_;
   const Case& case_;
   std::optional<std::uint64_t> launches_;
+  std::optional<std::int64_t> kept_bytes_;
 };
 
 Json hello(const Identity& identity, int rank, const std::string& token) {
@@ -149,6 +158,7 @@ void act_out(Testee& testee, const Json& message, Channel& channel) {
   if (!failed) {
     Json done = {{"type", "done"}, {"case", a_case.number}};
     if (outbox.launches()) done["launches"] = *outbox.launches();
+    if (outbox.kept_bytes()) done["kept_bytes"] = *outbox.kept_bytes();
     return channel.send(done);
   }
   const std::string phase = failed->error.phase.empty() ? "other" : failed->error.phase;

@@ -14,8 +14,9 @@ class Outbox {
   virtual void observation(const Observation& observation, int rank, const std::string& file_stem) = 0;
   // What the device found in that step, before the step's observation.
   virtual void finding(int step, int rank, const Json& finding) = 0;
-  // Operators that the device was given in this case, for `done`.
+  // For `done`: operators that the device was given in this case, and its memory that was not given back.
   virtual void launches(std::uint64_t count) = 0;
+  virtual void kept_bytes(std::int64_t bytes) = 0;
 };
 
 // A process that speaks the protocol. Operations are served through one of these; the oracle is another.

@@ -86,6 +86,10 @@ class Operations:
         """How many operators the device has been given in this case; None: nobody counts."""
         return None
 
+    def device_kept_bytes(self) -> int | None:
+        """Bytes on the device beyond what was there when the case began, now that nothing of it is left; None: nobody counts."""
+        return None
+
     # Construction.
     def shard(self, model: Model) -> None:
         """Applies `model.plan`; puts a wrapper into `model.module` if it must."""

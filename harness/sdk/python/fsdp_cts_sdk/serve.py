@@ -88,8 +88,10 @@ class _RunningCase:
             return
         data = CaseData(read_tensors(self._case["data"]), self._rank, self._operations.device)
         interpreter = Interpreter(self._operations, Context(self._rank, self._case["world"], self._case, data))
+        done: dict[str, Any] | None = None
         try:
             self._run(interpreter)
+            done = {"launches": self._operations.device_launches()}
         except StepFailed as failed:
             self._send("error", step=failed.step, error=failed.report)
         except Unsupported as reason:
@@ -97,6 +99,10 @@ class _RunningCase:
         finally:
             self._operations.end_case()
             interpreter.close()
+        if done is not None:
+            del interpreter, data
+            done["kept_bytes"] = self._operations.device_kept_bytes()
+            self._send("done", **{key: value for key, value in done.items() if value is not None})
 
     def _missing(self) -> str | None:
         """Of what the case requires of the machine."""
@@ -122,8 +128,6 @@ class _RunningCase:
                 self._send_findings(index)
             if observation is not None:
                 self._send_observation(observation)
-        launches = self._operations.device_launches()
-        self._send("done", **({} if launches is None else {"launches": launches}))
 
     def _send_findings(self, index: int) -> None:
         for finding in self._operations.device_findings():
