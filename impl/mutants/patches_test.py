@@ -261,6 +261,29 @@ class Making(OfALibrary):
             patches.new_patch("wide", self.source, self.patches)
         self.assertEqual(list(self.patches.iterdir()), [])
 
+    def follow(self):
+        return patches.follow(patches.all_patches(self.patches), self.source, "HEAD")
+
+    def test_a_patch_follows_a_change_beside_it_and_keeps_its_header(self):
+        self.patch("thrice", ("value * 2", "value * 3"))
+        self.write("flat/unit.cpp", UNIT.replace("int twice(int value) {\n", "int twice(int value) {\n  ++value;\n"))
+        self.assertIn("try `patches.py follow`", self.refused())
+        self.assertIn("wrote", self.follow())
+        text = (self.patches / "thrice.patch").read_text()
+        self.assertTrue(text.startswith(HEADER))
+        self.assertIn(" ++value;", text)
+        self.assertIn("++value;\nif (value == '}') return 0;\nreturn value * 3;", self.merged())
+        self.assertEqual(self.follow(), "all patches apply")
+
+    def test_a_patch_of_lines_that_changed_is_left_to_a_person_and_others_follow(self):
+        self.patch("always_ready", ("ready_ = true", "ready_ = false"))
+        self.patch("thrice", ("value * 2", "value * 3"))
+        before = (self.patches / "thrice.patch").read_text()
+        self.write("flat/unit.cpp", UNIT.replace("value * 2", "value * 8").replace(": rank_(rank)", ": rank_(rank + 0)"))
+        with self.assertRaisesRegex(patches.Problem, "(?s)wrote .*always_ready.*thrice.*by hand"):
+            self.follow()
+        self.assertEqual((self.patches / "thrice.patch").read_text(), before)
+
     def test_no_change_is_no_patch(self):
         with self.assertRaisesRegex(patches.Problem, "no uncommitted changes"):
             patches.new_patch("nothing", self.source, self.patches)
