@@ -35,7 +35,8 @@ class FlatGradient {
   /// Hands the whole, padded gradient over in `dtype`, for reduction. There is one.
   at::Tensor take_whole(at::ScalarType dtype);
   /// A reduced gradient, in any dtype, is added to the shard's. With NO_SHARD it is the whole one, which `take_whole`
-  /// took. Where the shard is offloaded it is on its way to the host only, and counts from `finish_arrival` on.
+  /// took. Where the shard is offloaded it is on its way to the host only, and counts from `finish_arrival` on, or from
+  /// the next one in the same backward, which waits for it.
   void accept_reduced(at::Tensor gradient);
   /// The host waits for what is on its way. False: nothing was.
   bool finish_arrival();

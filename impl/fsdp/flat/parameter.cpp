@@ -25,7 +25,7 @@ FlatParameter::FlatParameter(const std::vector<MemberPlan>& members, FlatShard::
 FlatParameter::~FlatParameter() {
   for (auto* part : {&compute_, &full_precision_}) {
     if (part->sink) part->sink->disconnect();
-    // Unless a graph keeps it, the memory goes now.
+    // Unless a graph keeps it, the memory goes now; perhaps while a gather for a unit that did not run still writes it.
     part->gathered.block_current();
     if (part->from_side) used_on_current(part->padded);
   }
@@ -138,7 +138,7 @@ void FlatParameter::shard_changed() {
   if (shown() != Shown::sharded) show_sharded();
   free(compute_);
   if (shard_.low_precision_compute()) free(full_precision_);
-  wait_for_copies_from_host();
+  wait_for_copies_from_host();  // of a gather for a unit that has not run: the others have waited in reshard
   shard_.written();
 }
 

@@ -17,7 +17,8 @@
 //                   (Tensor.record_stream), which has waited for the gather.
 //   gradients       from autograd, of current; post_backward reads them. StateContext keeps them until current waits.
 //   reduced         of post_backward, which all_reduce may use: kept until the end of backward, when current waits for
-//                   both streams. Later reductions come behind what current did with it, as post_backward waits first.
+//                   both streams, as is a whole gradient of NO_SHARD that waited in no_sync() and is of current. Later
+//                   reductions come behind what current did with it, as post_backward waits first.
 #include <cstddef>
 #include <deque>
 

@@ -516,7 +516,7 @@ void FlatState::finish_backward(StateContext& context) {
   }
   if (context.reducing) context.reducing->wait_for_reduction();
   context.streams.current_waits_reductions();
-  context.free_reduce_inputs();
+  context.free_reduce_inputs();  // waits for nothing more
   context.used_by_reductions.clear();
   context.first_iteration = false;
   context.post_forward_order.clear();
