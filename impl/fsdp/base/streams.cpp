@@ -51,4 +51,21 @@ void SideStream::wait_event(const StreamEvent& event) const {
   if (stream_ && event.event_) event.event_->block(*stream_);
 }
 
+void SideStream::block_current() const {
+  if (!stream_) return;
+  StreamEvent behind;
+  {
+    const auto here = use();
+    behind = StreamEvent::record(stream_->device());
+  }
+  behind.block_current();
+}
+
+void used_on_current(const at::Tensor& tensor) {
+  const auto device = tensor.device();
+  if (device.is_cpu()) return;
+  at::Tensor used = tensor;
+  used.record_stream(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
 }  // namespace fsdp

@@ -6,6 +6,7 @@
 // Memory belongs to the stream it was allocated on, and may be handed out again there as soon as the last tensor
 // over it is gone (PyTorch, Tensor.record_stream). Whoever uses it on another stream keeps the tensor until the
 // owner's stream is known to come after that use.
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -46,9 +47,15 @@ class SideStream {
   /// What is put here from now on comes after all that is on the device's current stream by now.
   void wait_current() const;
   void wait_event(const StreamEvent& event) const;
+  /// What is put on the current stream from now on comes after all that is here by now.
+  void block_current() const;
 
  private:
   std::optional<c10::Stream> stream_;
 };
+
+/// The memory of `tensor`, which belongs to another stream than the current one, is not handed out again before all that
+/// is on the current stream when it is freed is done. Nothing on a CPU.
+void used_on_current(const at::Tensor& tensor);
 
 }  // namespace fsdp

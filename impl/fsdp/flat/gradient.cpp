@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -88,7 +89,23 @@ at::Tensor FlatGradient::take_whole(at::ScalarType dtype) {
 
 void FlatGradient::accept_reduced(at::Tensor gradient) {
   const at::NoGradGuard no_grad;
-  gradient = gradient.to(shard_.tensor().device(), shard_.original_dtype());
+  finish_arrival();
+  gradient = gradient.to(shard_.original_dtype());
+  if (!shard_.offloaded()) return add_reduced(std::move(gradient));
+  arriving_ = at::empty(gradient.sizes(), gradient.options().device(at::kCPU).pinned_memory(true));
+  arriving_.copy_(gradient, /*non_blocking=*/true);
+  arrived_ = StreamEvent::record(gradient.device());
+}
+
+bool FlatGradient::finish_arrival() {
+  if (!arriving_.defined()) return false;
+  const at::NoGradGuard no_grad;
+  std::exchange(arrived_, {}).synchronize();
+  add_reduced(std::exchange(arriving_, {}));
+  return true;
+}
+
+void FlatGradient::add_reduced(at::Tensor gradient) {
   if (!shard_.sharded()) {
     whole_ = std::move(gradient);
   } else if (sharded_.defined()) {

@@ -17,6 +17,7 @@
 
 #include <vector>
 
+#include "base/streams.hpp"
 #include "flat/shard.hpp"
 
 namespace fsdp::flat {
@@ -33,9 +34,12 @@ class FlatGradient {
   bool accumulate(const torch::autograd::variable_list& gradients, at::ScalarType dtype, double divisor);
   /// Hands the whole, padded gradient over in `dtype`, for reduction. There is one.
   at::Tensor take_whole(at::ScalarType dtype);
-  /// A reduced gradient, in any dtype and on any device, is added to the shard's. With NO_SHARD it is the whole
-  /// one, which `take_whole` took.
+  /// A reduced gradient, in any dtype, is added to the shard's. With NO_SHARD it is the whole one, which `take_whole`
+  /// took. Where the shard is offloaded it is on its way to the host only, and counts from `finish_arrival` on, or from
+  /// the next one in the same backward, which waits for it.
   void accept_reduced(at::Tensor gradient);
+  /// The host waits for what is on its way. False: nothing was.
+  bool finish_arrival();
   /// keep_low_precision_grads: the optimizer's gradient in the dtype of compute; and back before
   /// accumulation.
   void lower_precision();
@@ -70,11 +74,14 @@ class FlatGradient {
  private:
   /// What NO_SHARD's optimizer uses is whole.
   at::Tensor& reduced() { return shard_.sharded() ? sharded_ : whole_; }
+  void add_reduced(at::Tensor gradient);  ///< where the shard is, in its dtype
   /// Whoever requires a gradient has received one.
   void members_received();
 
   const FlatShard& shard_;
   at::Tensor whole_, sharded_;
+  at::Tensor arriving_;  // in host memory
+  StreamEvent arrived_;
   std::vector<bool> is_none_;  // by member
 };
 

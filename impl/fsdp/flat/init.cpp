@@ -234,7 +234,7 @@ std::shared_ptr<FlatState> make_units(const std::shared_ptr<torch::nn::Module>& 
   for (const auto& unit : plans) {
     const auto compute = unit.options.device_id.value_or(unit.ranks.shard->device());
     materialize(unit, ignored, compute);
-    if (unit.options.device_id && !unit.options.cpu_offload) move_to(unit, *unit.options.device_id);
+    if (unit.options.device_id) move_to(unit, *unit.options.device_id);
     if (unit.options.sync_module_states) synchronize(unit);
   }
   for (const auto& unit : plans) unit.state->activate(unit.members);

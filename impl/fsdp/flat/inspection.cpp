@@ -52,8 +52,10 @@ OriginalParameter managed(const OriginalSlot& place) {
   }
   const auto& parameter = shard.flat_parameter();
   result.requires_grad = parameter.requires_grad();
-  result.value = shown_whole && !never_sharded ? member.parameter.detach()
-                                               : cut(shard, place.member, parameter.detach(), never_sharded);
+  // What is never sharded is whole in the flat parameter itself, unless that lies in host memory and a copy is shown.
+  const bool shown_elsewhere = flat.shown() != Shown::sharded && (!never_sharded || shard.offloaded());
+  result.value = shown_elsewhere ? member.parameter.detach()
+                                 : cut(shard, place.member, parameter.detach(), never_sharded);
   result.updated = parameter;
   result.state_offset = member.part.offset;
   if (const auto& gradient = parameter.mutable_grad(); gradient.defined())

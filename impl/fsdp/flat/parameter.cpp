@@ -25,6 +25,9 @@ FlatParameter::FlatParameter(const std::vector<MemberPlan>& members, FlatShard::
 FlatParameter::~FlatParameter() {
   for (auto* part : {&compute_, &full_precision_}) {
     if (part->sink) part->sink->disconnect();
+    // Unless a graph keeps it, the memory goes now; perhaps while a gather for a unit that did not run still writes it.
+    part->gathered.block_current();
+    if (part->from_side) used_on_current(part->padded);
   }
 }
 
@@ -68,7 +71,7 @@ bool FlatParameter::gathered_ahead() const {
   return compute_.life == Life::ahead || full_precision_.life == Life::ahead;
 }
 
-void FlatParameter::unshard(bool full_precision, const CallSite& site) {
+void FlatParameter::unshard(bool full_precision, const CallSite& site, const FlatStreams& streams) {
   const at::NoGradGuard no_grad;
   auto& target = unsharded(full_precision);
   in_full_precision_ = full_precision;
@@ -76,29 +79,46 @@ void FlatParameter::unshard(bool full_precision, const CallSite& site) {
   auto& other = unsharded(!full_precision);
   if (&other != &target) free(other);
   if (target.life != Life::freed) return;
-  alloc_storage(target.padded);
   target.life = Life::gathered;
+  target.from_side = static_cast<bool>(streams.unshard);
   const auto& shard = shard_.tensor();
-  if (!shard_.sharded()) {
-    at::Tensor copy = target.padded;
-    copy.copy_(shard);
-    return;
-  }
+  const bool converts =
+      target.padded.scalar_type() != shard.scalar_type() || target.padded.device() != shard.device();
+  const auto beside = (converts ? streams.pre_unshard : streams.unshard).use();
+  alloc_storage(target.padded);
   auto input = shard;
-  if (target.padded.scalar_type() != shard.scalar_type() || target.padded.device() != shard.device()) {
+  if (converts) {
     const auto numel = shard_.layout().shard_numel;
     input = alias(target.padded, shard_.index() * numel, {numel});
-    input.copy_(shard);
+    input.copy_(shard, /*non_blocking=*/target.from_side);
+    if (shard_.offloaded()) copied_from_host_ = StreamEvent::record(target.padded.device());
+    streams.unshard.wait_current();
   }
-  target.gathering = shard_.settings().group->all_gather(target.padded, input, site);
+  const auto gathers = streams.unshard.use();
+  if (shard_.sharded()) {
+    target.gathering = shard_.settings().group->all_gather(target.padded, input, site);
+    if (target.from_side) std::exchange(target.gathering, {})->wait();
+  }
+  if (target.from_side) target.gathered = StreamEvent::record(target.padded.device());
 }
 
 void FlatParameter::wait_for_unshard() {
-  if (auto work = std::move(current().gathering)) work->wait();
+  wait_for(current());
 }
 
-void FlatParameter::free_unsharded() {
+void FlatParameter::wait_for(Unsharded& unsharded) {
+  if (auto work = std::move(unsharded.gathering)) work->wait();
+  std::exchange(unsharded.gathered, {}).block_current();
+}
+
+void FlatParameter::wait_for_copies_from_host() {
+  std::exchange(copied_from_host_, {}).synchronize();
+}
+
+bool FlatParameter::free_unsharded() {
+  const bool from_side = current().from_side;
   free(current());
+  return from_side;
 }
 
 void FlatParameter::free_unsharded(bool full_precision) {
@@ -107,7 +127,8 @@ void FlatParameter::free_unsharded(bool full_precision) {
 
 void FlatParameter::free(Unsharded& unsharded) {
   if (unsharded.padded.is_alias_of(shard_.tensor())) return;
-  if (auto work = std::move(unsharded.gathering)) work->wait();
+  wait_for(unsharded);
+  if (std::exchange(unsharded.from_side, false)) used_on_current(unsharded.padded);
   free_storage(unsharded.padded);
   // Where there are no elements nothing is to be gathered.
   unsharded.life = unsharded.padded.numel() > 0 ? Life::freed : Life::gathered;
@@ -117,6 +138,8 @@ void FlatParameter::shard_changed() {
   if (shown() != Shown::sharded) show_sharded();
   free(compute_);
   if (shard_.low_precision_compute()) free(full_precision_);
+  wait_for_copies_from_host();  // of a gather for a unit that has not run: the others have waited in reshard
+  shard_.written();
 }
 
 void FlatParameter::show_unsharded(Shown how) {
@@ -162,6 +185,7 @@ void FlatParameter::write_shard_back(const at::Tensor& padded_whole) {
   const at::NoGradGuard no_grad;
   const auto numel = shard_.layout().shard_numel;
   shard.copy_(alias(padded_whole, shard_.index() * numel, {numel}));
+  shard_.written();
 }
 
 void FlatParameter::register_flat() {

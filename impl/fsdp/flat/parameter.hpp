@@ -16,6 +16,7 @@
 #include "flat/gradient.hpp"
 #include "flat/gradient_sink.hpp"
 #include "flat/shard.hpp"
+#include "flat/streams.hpp"
 #include "flat/writeback.hpp"
 
 namespace fsdp::flat {
@@ -39,10 +40,13 @@ class FlatParameter {
 
   // Gathering. In full precision the whole lies in memory of its own where compute is in low precision; the
   // other memory is freed. What has no bool works on the one of the last `unshard`.
-  /// Begins to gather, unless the whole is there. Throws what the group throws, here or in
+  /// Begins to gather on `streams`, unless the whole is there. Throws what the group throws, here or in
   /// `wait_for_unshard`.
-  void unshard(bool full_precision, const CallSite& site);
+  void unshard(bool full_precision, const CallSite& site, const FlatStreams& streams);
+  /// Without streams the host waits, with them the current stream does.
   void wait_for_unshard();
+  /// cpu_offload: the host waits until no copy to the device reads the shard, which users may write to from now on.
+  void wait_for_copies_from_host();
   /// `unshard` was called ahead of use: it holds until the parameters are shown whole or their memory is
   /// freed.
   void mark_gathered_ahead();
@@ -52,7 +56,8 @@ class FlatParameter {
   }
   bool is_gathered(bool full_precision) const { return unsharded(full_precision).life != Life::freed; }
   bool is_gathered() const { return is_gathered(false) || is_gathered(true); }  ///< in any precision
-  void free_unsharded();
+  /// Whether that has freed memory of a stream of FlatStreams.
+  bool free_unsharded();
   void free_unsharded(bool full_precision);
   /// The shard was written to from outside: what was gathered before is no longer true.
   void shard_changed();
@@ -90,8 +95,11 @@ class FlatParameter {
     std::vector<at::Tensor> windows;
     std::shared_ptr<GradientSink> sink;
     Life life = Life::freed;
-    WorkPtr gathering;  // until somebody waits for it
+    WorkPtr gathering;       // without streams, until somebody waits for it
+    StreamEvent gathered;    // on streams, likewise
+    bool from_side = false;  // the memory belongs to a stream of FlatStreams
   };
+  static void wait_for(Unsharded& unsharded);
   void make_all_unsharded();
   void make_unsharded(Unsharded& unsharded, at::ScalarType dtype);
   void free(Unsharded& unsharded);
@@ -106,6 +114,7 @@ class FlatParameter {
   GradientSink::Receiver on_gradients_;
   Unsharded compute_, full_precision_;
   bool in_full_precision_ = false;  // what the last `unshard` asked for
+  StreamEvent copied_from_host_;    // behind the last copy that reads an offloaded shard
 };
 
 }  // namespace fsdp::flat

@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -13,14 +12,6 @@
 #include "fsdp/errors.hpp"
 
 namespace fsdp::flat {
-namespace {
-
-/// Like set_data, which refuses to go from one kind of device to another.
-void replace_data(const at::Tensor& tensor, const at::Tensor& data) {
-  tensor.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
-}
-
-}  // namespace
 
 bool trainable(const at::Tensor& parameter) {
   const auto* meta = torch::autograd::impl::get_autograd_meta(parameter);
@@ -63,8 +54,8 @@ FlatShard::FlatShard(const std::vector<MemberPlan>& members, Settings settings)
   for (const auto& member : members) request.numels.push_back(member.parameter.numel());
   layout_ = lay_out(request);
 
-  const auto options = members.front().parameter.options().requires_grad(false);
-  const auto shard = at::full({layout_.shard_numel}, filler(settings_.use_orig_params), options);
+  const auto options = home(members.front().parameter.options());
+  const auto shard = at::empty({layout_.shard_numel}, options).fill_(filler(settings_.use_orig_params));
   for (size_t i = 0; i < members.size(); ++i) {
     const auto part = layout_.part(i, index());
     if (part.in_shard()) {
@@ -92,6 +83,23 @@ void FlatShard::settle_dtypes(at::ScalarType original) {
   reduce_dtype_ = policy.reduce_dtype.value_or(compute_dtype_);
 }
 
+at::TensorOptions FlatShard::home(const at::TensorOptions& options) const {
+  const auto plain = options.requires_grad(false);
+  if (!settings_.cpu_offload) return plain;
+  // Pinned, so that copies to and from a device run beside the host.
+  return plain.device(at::kCPU).pinned_memory(offloaded());
+}
+
+FlatShard::Version FlatShard::version() const {
+  uint64_t writes = 0;
+  if (settings_.use_orig_params) {
+    for (const auto& member : members_) writes += member.parameter._version();
+  } else {
+    writes = flat_parameter_._version();
+  }
+  return {writes_, writes};
+}
+
 void FlatShard::adopt(at::Tensor tensor) {
   tensor_ = std::move(tensor);
   for (auto& member : members_) member.sharded_data = window(member);
@@ -112,7 +120,8 @@ bool FlatShard::follow_moves() {
   const auto& witness = settings_.use_orig_params ? members_.front().parameter : flat_parameter_;
   if (witness.device() == tensor_.device() && witness.scalar_type() == tensor_.scalar_type()) return false;
   const at::NoGradGuard no_grad;
-  const auto moved = tensor_.to(witness.options().requires_grad(false));
+  auto moved = tensor_.to(witness.options().requires_grad(false));
+  if (offloaded() && moved.is_cpu()) moved = moved.pin_memory();
   if (settings_.use_orig_params) {
     for (const auto& member : members_) {
       if (member.part.in_shard())

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flat/layout.hpp"
@@ -49,7 +50,8 @@ class FlatShard {
     std::weak_ptr<void> unit;                 ///< the state that the registry knows the parameters by
     std::weak_ptr<torch::nn::Module> module;  ///< the unit's, which "_flat_param" is registered with
     bool skip_writeback_check = false;
-    at::Device compute_device = at::kCPU;  ///< of everything whole; shards may stay in host memory
+    at::Device compute_device = at::kCPU;  ///< of everything whole
+    bool cpu_offload = false;              ///< the shard lies in host memory, and so do reduced gradients
   };
   struct Member {
     at::Tensor parameter;  ///< P
@@ -63,8 +65,8 @@ class FlatShard {
   /// Checks that the tensors can be flattened together, changes nothing. Throws InvalidArgument.
   static void validate(const std::vector<MemberPlan>& members, bool use_orig_params);
 
-  /// Copies this rank's part. `members` are validated, whole and on a device with memory; their gradients are
-  /// dropped, their data stay as they are.
+  /// Copies this rank's part, to host memory with cpu_offload. `members` are validated, whole and on a device with
+  /// memory; their gradients are dropped, their data stay as they are.
   FlatShard(const std::vector<MemberPlan>& members, Settings settings);
 
   const Settings& settings() const { return settings_; }
@@ -82,6 +84,14 @@ class FlatShard {
   at::ScalarType compute_dtype() const { return compute_dtype_; }
   at::ScalarType reduce_dtype() const { return reduce_dtype_; }
   bool low_precision_compute() const { return compute_dtype_ != original_dtype(); }
+  /// Whether the shard lies in host memory, pinned, and compute is on an accelerator.
+  bool offloaded() const { return settings_.cpu_offload && !settings_.compute_device.is_cpu(); }
+
+  /// Changes whenever somebody writes to the shard: through the parameters, which autograd's version counters tell, or
+  /// past these, which who writes tells.
+  using Version = std::pair<uint64_t, uint64_t>;
+  Version version() const;
+  void written() { ++writes_; }
 
   /// After module.to(): shard, dtypes and compute device follow the parameters, whose data are the new
   /// shard's then. False: nothing had moved. Shards must be shown.
@@ -92,6 +102,7 @@ class FlatShard {
  private:
   void settle_dtypes(at::ScalarType original);
   void adopt(at::Tensor tensor);
+  at::TensorOptions home(const at::TensorOptions& options) const;  ///< where shards lie
   at::Tensor window(const Member& member) const;
 
   Settings settings_;
@@ -99,6 +110,7 @@ class FlatShard {
   std::vector<Member> members_;
   at::ScalarType compute_dtype_ = at::kFloat, reduce_dtype_ = at::kFloat;
   at::Tensor tensor_, flat_parameter_;
+  uint64_t writes_ = 0;
 };
 
 }  // namespace fsdp::flat

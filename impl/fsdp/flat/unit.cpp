@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 #include <unordered_set>
@@ -173,6 +174,7 @@ void FlatState::activate(const std::vector<MemberPlan>& members) {
     settings.skip_writeback_check = skip_writeback_check_;
     // Without offload shards and wholes are in one place: where the parameters are, or are moved to later.
     settings.compute_device = options_.cpu_offload ? device_ : members.front().parameter.device();
+    settings.cpu_offload = options_.cpu_offload;
     flat_ = std::make_unique<FlatParameter>(
         members, std::move(settings),
         [this](torch::autograd::variable_list gradients) { post_backward(std::move(gradients)); });
@@ -197,7 +199,23 @@ void FlatState::unshard(const CallSite& site) {
   if (flat_->gathered_ahead(full_precision())) return;
   if (handle_state_ == HandleState::summon_full_params && flat_->shown() == Shown::kept) show_sharded();
   flat_->writeback().take_over();
-  flat_->unshard(full_precision(), site);
+  // A summon scope's user works with what it gathers, and has made what it reads, on the current stream.
+  const bool in_pass = handle_state_ != HandleState::summon_full_params;
+  if (!in_pass || !context_->streams.unshard) return flat_->unshard(full_precision(), site, {});
+  if (!flat_->is_gathered(full_precision())) {
+    wait_for_writes();
+    if (options_.limit_all_gathers) context_->free_events.wait_for_oldest_at_limit();
+  }
+  flat_->unshard(full_precision(), site, context_->streams);
+}
+
+// Of an optimizer that stepped without a forward of the root, of a user, of a load. Without any there is nothing to wait
+// for: a gather that waited for the current stream would not run beside it.
+void FlatState::wait_for_writes() {
+  const auto version = flat_->shard().version();
+  if (awaited_version_ == version) return;
+  context_->streams.gathers_wait_current();
+  awaited_version_ = version;
 }
 
 void FlatState::wait_and_show() {
@@ -228,7 +246,9 @@ void FlatState::reshard(bool free) {
     show_sharded();
   }
   // A copy of what is never sharded, in low precision or on a device, is as short-lived as a gathered one.
-  if (free || !flat_->shard().sharded()) flat_->free_unsharded();
+  if ((free || !flat_->shard().sharded()) && flat_->free_unsharded() && options_.limit_all_gathers)
+    context_->free_events.freed(device_);
+  flat_->wait_for_copies_from_host();
 }
 
 void FlatState::cast_inputs(TensorList& inputs, bool wanted) const {
@@ -290,7 +310,10 @@ void FlatState::root_pre_forward(TensorList& inputs) {
     // Gathered for a unit that then did not run; the parameters may have changed since.
     if (state->flat_->gathered_ahead()) state->flat_->shard_changed();
     state->flat_->writeback().take_over_gradients();
+    if (context_->streams.unshard) state->awaited_version_ = state->flat_->shard().version();
   }
+  // Once, and not at each gather, which would come after the unit before it as well.
+  context_->streams.gathers_wait_current();
   for (auto& input : inputs) {
     if (input.device() != device_) input = input.to(device_);
   }
@@ -419,11 +442,30 @@ void FlatState::post_backward(torch::autograd::variable_list gradients) {
     return;
   }
   if (context_->reducing) context_->reducing->wait_for_reduction();
+  context_->free_reduce_inputs();
+  const auto& stream = context_->streams.post_backward;
+  stream.wait_current();
+  const auto beside = stream.use();
+  if (stream) {
+    context_->reduce_inputs = gradients;
+    if (gradient.whole().defined()) {  // of no_sync(); what is never sharded is the result, too
+      auto& kept = shard.sharded() ? context_->reduce_inputs : context_->used_by_reductions;
+      kept.push_back(gradient.whole());
+    }
+  }
   const auto dtype = full_precision() ? shard.original_dtype() : shard.reduce_dtype();
   const auto before = division().before;
   const bool divided = gradient.accumulate(gradients, dtype, before);
   gradients.clear();
   reduce(dtype, divided ? 1 : before);
+  if (!stream) return;
+  context_->reduce_inputs_read = StreamEvent::record(device_);
+  wait_for_reduction();
+}
+
+void StateContext::free_reduce_inputs() {
+  std::exchange(reduce_inputs_read, {}).block_current();
+  reduce_inputs.clear();
 }
 
 void FlatState::post_backward_reshard() {
@@ -456,6 +498,10 @@ void FlatState::wait_for_reduction() {
   auto reduction = std::move(*reducing_);
   reducing_.reset();
   if (reduction.work) reduction.work->wait();
+  const auto replicas = ranks_.replicate ? context_->streams.all_reduce : SideStream();
+  replicas.wait_current();
+  if (replicas) context_->used_by_reductions.push_back(reduction.output);
+  const auto beside = replicas.use();
   if (ranks_.replicate)
     ranks_.replicate->all_reduce(reduction.output, {}, call_site(Phase::backward))->wait();
   divide(reduction.output, division().after);
@@ -469,6 +515,9 @@ void FlatState::finish_backward(StateContext& context) {
     if (auto state = weak.lock()) states.push_back(std::move(state));
   }
   if (context.reducing) context.reducing->wait_for_reduction();
+  context.streams.current_waits_reductions();
+  context.free_reduce_inputs();  // waits for nothing more
+  context.used_by_reductions.clear();
   context.first_iteration = false;
   context.post_forward_order.clear();
   if (context.order_check) context.order_check->next_iteration();
@@ -485,6 +534,7 @@ void FlatState::finalize() {
       handle_state_ = HandleState::backward_post;
       reshard(frees_after_backward());
     }
+    if (flat_->gradient().finish_arrival()) flat_->gradient().expose();
     if (sync_gradients && round_.gradients_came && mixed_precision_.keep_low_precision_grads &&
         !full_precision())
       flat_->gradient().lower_precision();
@@ -536,6 +586,9 @@ void FlatState::lazy_init() {
   require_homogeneous("limit_all_gathers", limit_all_gathers);
   require_homogeneous("_use_full_prec_in_eval", full_precision_in_eval);
 
+  const bool hybrid =
+      std::ranges::any_of(states, [](const auto& state) { return state->ranks_.replicate != nullptr; });
+  context_->streams = FlatStreams(device_, hybrid);
   std::vector<FlatState*> with_parameters;
   for (size_t i = 0; i < states.size(); ++i) {
     auto& state = *states[i];

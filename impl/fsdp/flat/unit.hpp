@@ -6,6 +6,9 @@
 // Backward: first gradient of an output     unshard, prefetch the previous unit
 //           all gradients of the unit done  reshard, prefetch (BACKWARD_POST), reduce
 //           end of the graph task           wait for reductions, reshard what is left; then all are idle
+//
+// On an accelerator units are gathered and reduced on streams of their own (flat/streams.hpp). A root's forward lets these
+// wait for what was done before it, the end of its backward lets the current stream wait for them.
 #include <torch/nn/module.h>
 
 #include <functional>
@@ -15,6 +18,7 @@
 #include <vector>
 
 #include "flat/parameter.hpp"
+#include "flat/streams.hpp"
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
 #include "fsdp/hooks.hpp"
 
@@ -51,6 +55,17 @@ struct StateContext {
   bool first_iteration = true;
   bool final_callback_queued = false;
   FlatState* reducing = nullptr;  ///< whose gradient is on its way: one at a time bounds the memory in flight
+
+  // On an accelerator; see flat/streams.hpp. There `reducing` stays null.
+  FlatStreams streams;
+  FreeEvents free_events;
+  /// What the last reduction read of the current stream's memory, and behind its reduce-scatter. The current stream
+  /// waits for that before the next one begins: one at a time here, too.
+  std::vector<at::Tensor> reduce_inputs;
+  StreamEvent reduce_inputs_read;
+  /// What reductions use on another stream than its own also after that; until the end of backward.
+  std::vector<at::Tensor> used_by_reductions;
+  void free_reduce_inputs();
   std::shared_ptr<ExecutionOrderCheck> order_check;  ///< null: not checked
 };
 
@@ -123,6 +138,7 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
   void pre_backward();
   void post_backward(torch::autograd::variable_list gradients);
   void post_backward_reshard();
+  void wait_for_writes();
   void reduce(at::ScalarType dtype, double divisor);  ///< what is left to divide by
   void wait_for_reduction();
   void queue_final_callback();
@@ -177,6 +193,7 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
   std::optional<int64_t> pre_forward_index_;
   Round round_;
   std::optional<Reduction> reducing_;
+  std::optional<FlatShard::Version> awaited_version_;  ///< what the streams of gathers have waited for
   std::vector<BufferDtype> cast_buffers_;  ///< of the root: every buffer whose dtype compute changes
   std::vector<at::ScalarType> low_buffer_dtypes_;
   bool buffers_restored_ = false;  ///< to their own dtypes; goes with train and eval, not with rounds

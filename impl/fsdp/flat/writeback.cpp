@@ -81,6 +81,7 @@ void Writeback::take_over_parameters() {
     const at::Tensor source = *slot;
     require_length("parameter", source, member.part.length, shard_.sharded());
     alias(shard_.tensor(), member.part.offset, {member.part.length}).copy_(source.detach().reshape(-1));
+    shard_.written();
     if (changed) {
       shard_.exchange(i, source);  // its gradient is not kept
       UnitRegistry::instance().add(Engine::flat, source, shard_.settings().unit, i);
@@ -102,6 +103,7 @@ void Writeback::take_over_flat_parameter() {
   require_length("parameter", parameter, shard_.tensor().numel(), true);
   at::Tensor shard = shard_.tensor();
   shard.copy_(parameter.detach());
+  shard_.written();
   parameter.set_data(shard);
 }
 

@@ -58,7 +58,9 @@ struct FSDPOptions {
   /// In place of the groups: 1-D, or 2-D (replicate, shard) for the hybrid strategies.
   std::optional<DeviceMesh> device_mesh = std::nullopt;
   ShardingStrategy sharding_strategy = ShardingStrategy::full_shard;
-  bool cpu_offload = false;  ///< shards and gradients stay in host memory
+  /// Shards and reduced gradients lie in host memory from construction on, wherever the module was; pinned, where compute
+  /// is on an accelerator. The host has waited for them when a forward or a backward of the root returns.
+  bool cpu_offload = false;
   std::shared_ptr<const WrapPolicy> auto_wrap_policy = nullptr;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::backward_pre;
   /// None is not the same as MixedPrecision{}: any value has batch norms wrapped individually by a policy.
@@ -74,6 +76,8 @@ struct FSDPOptions {
   std::optional<at::Device> device_id = std::nullopt;  ///< none: the group's device
   bool sync_module_states = false;                     ///< rank 0's parameters and buffers for all
   bool forward_prefetch = false;
+  /// On an accelerator: the host waits, before it gathers a unit, until of those that were freed one at most is still in
+  /// use.
   bool limit_all_gathers = true;
   bool use_orig_params = false;
 };
