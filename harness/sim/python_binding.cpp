@@ -80,6 +80,8 @@ PYBIND11_MODULE(_binding, module) {
   module.def("mark", &sim::mark);
   module.def("since_mark", &since_mark);
   module.def("begin_trace", [](const std::string& file) { sim::begin_trace(file); });
+  module.def("begin_trace_of", &sim::begin_trace_of);
+  module.def("write_trace", &sim::write_trace);
   module.def("end_trace", &sim::end_trace);
   module.def("make_backend", &sim::make_backend);
 }

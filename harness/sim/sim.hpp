@@ -160,10 +160,15 @@ void mark();
 StepNumbers since_mark();
 
 // What runs from now on goes into a file for chrome://tracing and Perfetto: a process per rank (RANK of the
-// environment), a lane per stream, findings as instants. Written, whole or not at all, by `end_trace`, or when
-// the process exits normally. FSDP_SIM_TRACE=<folder> begins one, <folder>/rank<N>.json, at the start. Folders are made.
-// Throws c10::Error without a machine; std::runtime_error where the file cannot be written.
+// environment), a lane per stream, findings as instants. Folders are made. FSDP_SIM_TRACE=<folder> begins one,
+// <folder>/rank<N>.json, at the start, which is written when the process exits normally.
+// Throws c10::Error without a machine.
 void begin_trace(const std::filesystem::path& file);
-void end_trace();  // nothing where none was begun
+// As begin_trace with <FSDP_SIM_TRACE>/<part>/rank<N>.json: for programs of many parts. Without FSDP_SIM_TRACE: nothing.
+void begin_trace_of(const std::string& part);
+// What has run so far, whole or not at all; nothing where no trace was begun. Throws std::runtime_error where the file
+// cannot be written.
+void write_trace();
+void end_trace();  // write_trace, and no more
 
 }  // namespace fsdp_cts::sim

@@ -104,6 +104,10 @@ int rank_of_process() {
   return std::atoi(environment("RANK").c_str());
 }
 
+std::string file_of_rank() {
+  return "rank" + std::to_string(rank_of_process()) + ".json";
+}
+
 void write_whole(const std::filesystem::path& file, const std::string& text) {
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
   const std::filesystem::path beside = file.string() + ".partial";
@@ -191,6 +195,13 @@ void begin_trace(const std::filesystem::path& file) {
   needed_machine("a trace");
   Recorder::instance().begin_trace(file);
 }
+void begin_trace_of(const std::string& part) {
+  if (const std::string folder = environment("FSDP_SIM_TRACE"); !folder.empty())
+    begin_trace(std::filesystem::path(folder) / part / file_of_rank());
+}
+void write_trace() {
+  Recorder::instance().write_trace();
+}
 void end_trace() {
   Recorder::instance().end_trace();
 }
@@ -203,7 +214,7 @@ Recorder& Recorder::instance() {
 Recorder::Recorder() {
   const std::string folder = environment("FSDP_SIM_TRACE");
   if (folder.empty()) return;
-  begin_trace(std::filesystem::path(folder) / ("rank" + std::to_string(rank_of_process()) + ".json"));
+  begin_trace(std::filesystem::path(folder) / file_of_rank());
   std::atexit([] {
     try {
       sim::end_trace();
@@ -288,15 +299,23 @@ void Recorder::begin_trace(std::filesystem::path file) {
 }
 
 void Recorder::end_trace() {
+  write_trace();
+  const std::lock_guard lock(mutex_);
+  file_.clear();
+  entries_.clear();
+  instants_.clear();
+  idle_ = !marked_;
+}
+
+void Recorder::write_trace() {
   std::filesystem::path file;
   std::vector<Entry> entries;
   std::vector<Instant> instants;
   {
     const std::lock_guard lock(mutex_);
-    file = std::exchange(file_, {});
-    entries = std::exchange(entries_, {});
-    instants = std::exchange(instants_, {});
-    idle_ = !marked_;
+    file = file_;
+    entries = entries_;
+    instants = instants_;
   }
   if (file.empty()) return;
   const Checker& checker = Checker::instance();

@@ -53,6 +53,7 @@ class Recorder {
   StepNumbers since_mark(Nanoseconds now);  // without memory
 
   void begin_trace(std::filesystem::path file);
+  void write_trace();
   void end_trace();
 
  private:

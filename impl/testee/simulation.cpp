@@ -120,13 +120,16 @@ class SimDevice : public Simulation {
   std::shared_ptr<fsdp::Communicator> over(std::shared_ptr<fsdp::Communicator> transport) const override {
     return std::make_shared<SimulatedGroup>(std::move(transport), device_);
   }
-  void begin_case() override {
+  void begin_case(const std::string& id) override {
     guard().synchronizeDevice(device_.index());
     sim::drain_findings();
     launches_before_ = sim::launches();
+    sim::begin_trace_of(id);
   }
+  void end_case() override { sim::end_trace(); }
   std::shared_ptr<void> unobserved() const override { return std::make_shared<sim::Unobserved>(); }
   std::vector<Json> findings() override {
+    sim::write_trace();  // of the case so far: it may not come to its end
     std::vector<Json> found;
     for (const sim::Finding& finding : sim::drain_findings()) {
       if (found.size() < findings_of_a_step) found.push_back(as_json(finding));
@@ -136,6 +139,9 @@ class SimDevice : public Simulation {
   std::uint64_t launches() const override { return sim::launches() - launches_before_; }
   void name_buffer(const at::Tensor& tensor, const std::string& name) const override {
     sim::name_buffer(tensor, name);
+  }
+  void delay(std::chrono::nanoseconds duration) const override {
+    sim::delay_stream(guard().getStream(device_), duration);
   }
 
  private:

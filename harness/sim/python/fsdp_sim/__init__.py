@@ -22,11 +22,13 @@ import torch
 import torch.distributed as dist
 
 from fsdp_sim import _binding
-from fsdp_sim._binding import drain_findings, end_trace, host_access, launches, machine, mark, name_buffer, set_machine, set_memory_limit
+from fsdp_sim._binding import begin_trace_of, drain_findings, end_trace, host_access, launches, machine, mark, name_buffer
+from fsdp_sim._binding import set_machine, set_memory_limit, write_trace
 
 __all__ = [
     *("drain_findings", "host_access", "launches", "name_buffer", "name_stream", "set_memory_limit", "transport", "unobserved"),
-    *("StepNumbers", "begin_trace", "delay_stream", "end_trace", "machine", "mark", "set_machine", "since_mark"),
+    *("StepNumbers", "delay_stream", "machine", "mark", "set_machine", "since_mark"),
+    *("begin_trace", "begin_trace_of", "end_trace", "write_trace"),
     *("Event", "Stream", "current_device", "current_stream", "device", "device_count", "is_available", "stream", "synchronize"),
 ]
 
@@ -68,7 +70,7 @@ def delay_stream(stream: torch.Stream, nanoseconds: int) -> None:
 
 
 def begin_trace(file: str | os.PathLike[str]) -> None:
-    """What runs from now on goes into a file for chrome://tracing and Perfetto, which end_trace() writes, or the end of the process."""
+    """What runs from now on goes into a file for chrome://tracing and Perfetto, which write_trace() and end_trace() write."""
     _binding.begin_trace(os.fspath(file))
 
 
