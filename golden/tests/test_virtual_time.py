@@ -118,7 +118,7 @@ class VirtualTime(unittest.TestCase):
 
     def test_a_wait_too_many_makes_a_step_longer(self) -> None:
         for free, waiting in zip(step("slow"), step("slow", "wait"), strict=True):
-            self.assertEqual(waiting["compute"], free["compute"])
+            self.assertEqual(waiting["communication"], free["communication"])
             self.assertGreater(waiting["duration"], free["duration"])
 
     def test_all_ranks_wait_for_one_that_is_late(self) -> None:

@@ -67,6 +67,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 void register_device() {
   c10::register_privateuse1_backend("sim");
   follow_environment();
+  limit_memory_by_environment();
 }
 
 }  // namespace fsdp_cts::sim

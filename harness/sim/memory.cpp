@@ -52,25 +52,13 @@ std::string in_mebibytes(std::size_t bytes) {
   return std::to_string(hundredths / 100) + "." + (fraction.size() < 2 ? "0" : "") + fraction + " MiB";
 }
 
-// FSDP_SIM_MEMORY: bytes, as the command line hands them on.
-std::size_t capacity_from_environment() {
-  const char* const asked = std::getenv("FSDP_SIM_MEMORY");
-  if (asked == nullptr || *asked == 0) return capacity_without_limit;
-  std::size_t bytes = 0;
-  const std::string_view text(asked);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-  TORCH_CHECK(error == std::errc() && end == text.data() + text.size() && bytes > 0, "FSDP_SIM_MEMORY is '",
-              text, "', and not a number of bytes above 0");
-  return bytes;
-}
-
 // One device. Bytes are rounded, as `nvidia-smi` and PyTorch's statistics count them.
 struct DeviceMemory {
   struct Held {
     Clock until;
     std::size_t bytes;
   };
-  std::size_t capacity = capacity_from_environment();
+  std::size_t capacity = capacity_without_limit;
   std::size_t peak_since_mark = 0;
   std::list<Held> held;  // freed, and kept back for streams that record_stream has named
   DeviceStats stats;
@@ -382,6 +370,20 @@ void mark_memory() {
 }
 std::vector<std::size_t> peaks_since_mark() {
   return the_device_allocator().peaks();
+}
+
+void limit_memory_by_environment() {
+  const char* const asked = std::getenv("FSDP_SIM_MEMORY");
+  if (asked == nullptr || *asked == 0) return;
+  std::size_t bytes = 0;
+  const std::string_view text(asked);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  TORCH_CHECK(error == std::errc() && end == text.data() + text.size() && bytes > 0, "FSDP_SIM_MEMORY is '",
+              text, "', and not a number of bytes above 0");
+  static std::once_flag once;  // what the program sets later stays
+  std::call_once(once, [&] {
+    for (c10::DeviceIndex device = 0; device < device_count(); ++device) set_memory_limit(device, bytes);
+  });
 }
 
 void name_buffer(const at::Tensor& tensor, std::string name) {

@@ -28,6 +28,9 @@ void note(const Checker::Step& step, const at::Tensor& tensor, bool write);
 void mark_memory();
 std::vector<std::size_t> peaks_since_mark();
 
+// FSDP_SIM_MEMORY: of every device, once. Throws c10::Error where it is no number of bytes.
+void limit_memory_by_environment();
+
 // Storage.resize_ of a device: contents are kept as far as they fit, by a copy on the current stream.
 void resize_storage(c10::StorageImpl& storage, std::size_t bytes);
 

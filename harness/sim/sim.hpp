@@ -134,7 +134,7 @@ void host_access(const at::Tensor& tensor, bool write, const std::string& operat
 // Of one device, in bytes. An allocation beyond it throws c10::OutOfMemoryError (torch.OutOfMemoryError), after
 // waiting for what record_stream still holds. Without a limit a device has 80 GiB. Throws c10::Error where more
 // than `bytes` is allocated already, or where there is no such device.
-// FSDP_SIM_MEMORY of the environment limits every device from the start.
+// FSDP_SIM_MEMORY of the environment, in bytes, limits every device from the start.
 void set_memory_limit(c10::DeviceIndex device, std::size_t bytes);
 
 // From now on virtual time passes as on this machine; "": none passes. At first FSDP_SIM_MACHINE of the environment
