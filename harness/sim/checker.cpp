@@ -273,6 +273,11 @@ std::vector<Finding> Checker::drain() {
   return drained;
 }
 
+void Checker::restart_time() {
+  const std::lock_guard lock(mutex_);
+  for (Clock& clock : clocks_) clock.time = 0;
+}
+
 std::vector<std::string> Checker::timelines() const {
   const std::lock_guard lock(mutex_);
   return names_;

@@ -126,6 +126,7 @@ class Checker {
   Span spend(Timeline stream, Nanoseconds on_host, Nanoseconds on_stream, Nanoseconds earliest = 0);
   Nanoseconds ready(Timeline stream, Nanoseconds on_host);  // when what is launched now would begin
   Nanoseconds host_catches_up();  // the host's clock, moved on to that of the last stream; orders nothing
+  void restart_time();            // 0 everywhere
 
   void host_waits(const Clock& event);
   void host_waits_for(Timeline stream);

@@ -164,7 +164,9 @@ StepNumbers since_mark();
 // <folder>/rank<N>.json, at the start, which is written when the process exits normally.
 // Throws c10::Error without a machine.
 void begin_trace(const std::filesystem::path& file);
-// As begin_trace with <FSDP_SIM_TRACE>/<part>/rank<N>.json: for programs of many parts. Without FSDP_SIM_TRACE: nothing.
+// As begin_trace with <FSDP_SIM_TRACE>/<part>/rank<N>.json: for programs of many parts. Virtual
+// time is 0 again, so that a part has the same times whatever was before it: call it where nothing is unfinished.
+// Without FSDP_SIM_TRACE: nothing.
 void begin_trace_of(const std::string& part);
 // What has run so far, whole or not at all; nothing where no trace was begun. Throws std::runtime_error where the file
 // cannot be written.

@@ -196,8 +196,10 @@ void begin_trace(const std::filesystem::path& file) {
   Recorder::instance().begin_trace(file);
 }
 void begin_trace_of(const std::string& part) {
-  if (const std::string folder = environment("FSDP_SIM_TRACE"); !folder.empty())
-    begin_trace(std::filesystem::path(folder) / part / file_of_rank());
+  const std::string folder = environment("FSDP_SIM_TRACE");
+  if (folder.empty()) return;
+  begin_trace(std::filesystem::path(folder) / part / file_of_rank());
+  Checker::instance().restart_time();
 }
 void write_trace() {
   Recorder::instance().write_trace();

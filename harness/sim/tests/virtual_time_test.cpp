@@ -306,5 +306,28 @@ TEST_F(VirtualTime, ATraceHasLanesSpansAndFindings) {
   EXPECT_THAT(std::vector(std::filesystem::directory_iterator(folder / "case"), {}), ::testing::SizeIs(1));
 }
 
+TEST_F(VirtualTime, PartsOfATraceBeginAtZero) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "parts";
+  std::filesystem::remove_all(folder);
+  ASSERT_EQ(setenv("FSDP_SIM_TRACE", folder.c_str(), 1), 0);
+  std::vector<std::string> written;
+  for (const char* part : {"one", "one/two"}) {
+    begin_trace_of(part);
+    work();
+    write_trace();
+    work();
+    end_trace();
+    work();  // belongs to none
+    std::ifstream stream(folder / part / "rank0.json");
+    written.emplace_back(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
+  }
+  unsetenv("FSDP_SIM_TRACE");
+  EXPECT_EQ(written[0], written[1]);
+  EXPECT_THAT(written[0], HasSubstr(R"("name":"work","cat":"compute","ts":5.000,"dur":12.000)"));
+  EXPECT_THAT(written[0], HasSubstr(R"("name":"work","cat":"compute","ts":17.000,"dur":12.000)"));
+  begin_trace_of("three");
+  EXPECT_FALSE(std::filesystem::exists(folder / "three"));
+}
+
 }  // namespace
 }  // namespace fsdp_cts::sim
