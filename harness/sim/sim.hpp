@@ -142,8 +142,8 @@ void set_memory_limit(c10::DeviceIndex device, std::size_t bytes);
 void set_machine(const std::string& name);
 std::string machine();  // "" where none is chosen
 
-// What is put on the stream from now on comes so much later, as after an operator that takes this long. Orders
-// nothing. Without a machine, and for negative durations: nothing.
+// What is put on the stream from now on comes so much later, as after an operator that takes this long, and counts
+// as one. Orders nothing. Without a machine, and for negative durations: nothing.
 void delay_stream(c10::Stream stream, std::chrono::nanoseconds duration);
 
 // A stretch of the program in virtual time, on all devices of this process.

@@ -12,7 +12,7 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr std::size_t shown_spans = 300;  // of a rank
+constexpr std::size_t shown_spans = 120;  // of a rank
 constexpr std::size_t shown_marks = 32;
 
 struct Event {

@@ -285,6 +285,7 @@ TEST_F(VirtualTime, ATraceHasLanesSpansAndFindings) {
   at::Tensor x = at::ones({64}, device_zero);
   work();
   on(side_, [&] { x.add_(1); });
+  on(side_, [&] { work(); });
   end_trace();
   std::ifstream stream(folder / "case" / "rank0.json");
   const auto trace = nlohmann::json::parse(stream);
@@ -299,7 +300,7 @@ TEST_F(VirtualTime, ATraceHasLanesSpansAndFindings) {
     instants.push_back(event.at("args").at("text"));
   }
   EXPECT_THAT(lanes, UnorderedElementsAre("default stream of sim:0", "the \"side\" stream"));
-  EXPECT_THAT(spans, ElementsAre("aten::fill_", "work", "aten::add"));
+  EXPECT_THAT(spans, ElementsAre("aten::fill_", "work", "aten::add", "work"));
   EXPECT_THAT(instants, ElementsAre(HasSubstr("nothing orders the two")));
   EXPECT_EQ(race, begin_of_add);
   EXPECT_EQ(trace.at("otherData").at("machine"), "slow");

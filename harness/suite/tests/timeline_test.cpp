@@ -42,17 +42,17 @@ TEST_F(Timeline, OfEachRankThatHasATrace) {
   EXPECT_EQ(read_timeline(folder_, 4), expected);
 }
 
-TEST_F(Timeline, AFewHundredOperatorsAroundTheFirstFinding) {
+TEST_F(Timeline, AHundredOperatorsAroundTheFirstFinding) {
   write(0, trace(1000, 400).dump());
   const Json rank = read_timeline(folder_, 1)["ranks"][0];
-  EXPECT_EQ(rank["not_shown"], 700);
-  EXPECT_EQ(rank["lanes"][0]["spans"].front()[0], 250);
-  EXPECT_EQ(rank["lanes"][0]["spans"].back()[0], 549);
+  EXPECT_EQ(rank["not_shown"], 880);
+  EXPECT_EQ(rank["lanes"][0]["spans"].front()[0], 340);
+  EXPECT_EQ(rank["lanes"][0]["spans"].back()[0], 459);
 }
 
 TEST_F(Timeline, WithoutFindingsTheLastOnes) {
   write(0, trace(1000, -1).dump());
-  EXPECT_EQ(read_timeline(folder_, 1)["ranks"][0]["lanes"][0]["spans"].front()[0], 700);
+  EXPECT_EQ(read_timeline(folder_, 1)["ranks"][0]["lanes"][0]["spans"].front()[0], 880);
 }
 
 TEST_F(Timeline, NoneWhereNoRankHasOne) {
