@@ -62,6 +62,7 @@ class SimulatedTestee(PyTorchTestee):
         return self._sim.unobserved()
 
     def device_findings(self) -> list[dict[str, Any]]:
+        self._sim.write_trace()  # of the case so far: it may not come to its end
         return self._sim.drain_findings()[:FINDINGS_OF_A_STEP]
 
     def device_launches(self) -> int:
@@ -72,6 +73,11 @@ class SimulatedTestee(PyTorchTestee):
         self._sim.synchronize()  # nothing of an earlier case is unfinished
         self._sim.drain_findings()
         self._launches_before = self._sim.launches()
+        self._sim.begin_trace_of(self.context.case["id"])
+
+    def end_case(self) -> None:
+        super().end_case()
+        self._sim.end_trace()
 
     def shard(self, model: Model) -> None:
         super().shard(model)

@@ -57,6 +57,8 @@ void add_run(CLI::App& app, Shared& shared) {
       "  fsdp-cts run --level fully_shard --testee ./mine       all that an FSDP2 implementation must do\n"
       "  fsdp-cts run --testee mutant:sum_for_mean 'F2MP/*'     see how a conviction reads\n"
       "  fsdp-cts run --testee pytorch --python \"$(ci/torch-environment 2.8.0)\" --quick\n"
+      "  fsdp-cts run 'F2MP/*' --testee pytorch --device sim --sim-machine h100-nvlink --sim-trace "
+      "out/traces\n"
       "  fsdp-cts run --fresh-data 7 --quick                    data that no recording can answer\n"
       "  fsdp-cts run --testee pytorch 'OWN/Checkpoint/*' --checkpoints out/c    keep what PyTorch saves, …\n"
       "  fsdp-cts run 'OWN/Checkpoint/*format=safetensors,stage=2*' --checkpoints out/c    … and load it in "

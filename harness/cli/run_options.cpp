@@ -1,5 +1,7 @@
 #include "harness/cli/run_options.hpp"
 
+#include "harness/sim/machines.hpp"
+
 namespace fsdp_cts::cli {
 
 void add_testee_options(CLI::App& command, RunOptions& options) {
@@ -11,7 +13,15 @@ void add_testee_options(CLI::App& command, RunOptions& options) {
   command.add_option("--backend", testee.backend, "Passed on to the testee: gloo, shm, nccl, …");
   command.add_option("--device", testee.device,
                      "Passed on to the testee: cpu, cuda, sim (a simulated accelerator that finds missing "
-                     "waits: pytorch), …");
+                     "waits: cpp, pytorch), …");
+  command.add_option("--sim-machine", testee.sim_machine,
+                     "With --device sim: keep virtual time as on " + sim::table_of_machines());
+  command.add_option(
+      "--sim-trace", testee.sim_trace,
+      "With --sim-machine: what ran when, for chrome://tracing and Perfetto, into this folder, "
+      "<case>/rank<N>.json");
+  command.add_option("--sim-memory", testee.sim_memory,
+                     "With --device sim: the memory of each device, such as 64MB or 2GiB (default: 80GiB)");
   command.add_option("--timeout", options.timeout, "Seconds that one step may take (default: 30)")
       ->check(CLI::PositiveNumber);
   command.add_option("--env", testee.environment, "NAME=VALUE, set for the testee's ranks (repeatable)")

@@ -9,32 +9,10 @@
 #include "harness/report/console.hpp"
 #include "harness/report/html_page.hpp"
 #include "harness/report/tensor_drawing.hpp"
+#include "harness/report/timeline_drawing.hpp"
 
 namespace fsdp_cts {
 namespace {
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
 
 std::string text_of(const Json& value) {
   return escaped(value.is_string() ? value.get<std::string>()
@@ -101,6 +79,7 @@ std::string case_body(const Json& record) {
     body += paragraph(text_of(record.at("code")) + ":", text_of(record.at("summary")));
   body += table(record.at("divergence"));
   if (record.at("divergence").contains("tensor")) body += drawing_of(record["divergence"]["tensor"]);
+  if (needs_attention(record)) body += timeline_of(record);
   for (const char* evidence : {"stacks", "output"}) {
     if (record.at("divergence").contains(evidence))
       body += fmt::format("<pre>{}</pre>\n", text_of(record["divergence"][evidence]));

@@ -22,6 +22,7 @@ summary .tag { min-width: 6.5rem; max-width: 14rem; font-weight: 600; } summary 
 .body { padding: .4rem 0 .8rem 7.2rem; } .body p { margin: .3rem 0; max-width: 60rem; }
 pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px; padding: .7rem; overflow-x: auto; font-size: 12.5px; white-space: pre-wrap; margin: .5rem 0; }
 .map { display: block; margin: .5rem 0; } .map .gone { fill: var(--panel); } .map .differs { fill: var(--bad); } .map .border { stroke: var(--ink); stroke-width: 1.5; fill: none; }
+.timeline { display: block; margin: .5rem 0; max-width: 100%; } .timeline text { font-size: 11px; fill: var(--ink); } .timeline .access { fill: var(--line); } .timeline .found { stroke: var(--bad); stroke-width: 2.5; } .timeline .gap { stroke-dasharray: 6 4; }
 .filter { display: flex; gap: .6rem; margin: .8rem 0; flex-wrap: wrap; } input, select { font: inherit; padding: .3rem .5rem; color: inherit; background: var(--panel); border: 1px solid var(--line); border-radius: 6px; } input { flex: 1; min-width: 14rem; }
 .scenario > details { margin-left: 1.5rem; } .scenario > details:last-child { border-bottom: 0; } .scenario > .body { padding-left: 1.5rem; }
 td { overflow-wrap: anywhere; } td.soft { white-space: nowrap; }
@@ -62,5 +63,28 @@ const std::string_view html_levels_of_honesty = R"html(
 <tr><td>unsupported</td><td>nothing</td><td>anything: a run with unsupported cases that nobody announced is not as expected</td></tr>
 </table>
 )html";
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (char c : text) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      default:
+        result += c;
+    }
+  }
+  return result;
+}
 
 }  // namespace fsdp_cts

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "harness/sim/virtual_time.hpp"
+
 namespace fsdp_cts::sim {
 namespace {
 
@@ -40,6 +42,7 @@ std::uint64_t Clock::advance(Timeline timeline) {
 void Clock::join(const Clock& other) {
   if (at_.size() < other.at_.size()) at_.resize(other.at_.size());
   for (std::size_t i = 0; i < other.at_.size(); ++i) at_[i] = std::max(at_[i], other.at_[i]);
+  time = std::max(time, other.time);
 }
 
 Checker& Checker::instance() {
@@ -138,7 +141,37 @@ Clock Checker::record(Timeline stream) {
 
 void Checker::wait(Timeline stream, const Clock& event) {
   const std::lock_guard lock(mutex_);
-  clocks_[stream].join(event);
+  meet(stream, event);
+}
+
+void Checker::meet(Timeline timeline, const Clock& other) {
+  Clock& clock = clocks_[timeline];
+  const Nanoseconds before = clock.time;
+  clock.join(other);
+  if (suspended())
+    clock.time = before;
+  else if (timeline == host_timeline && clock.time > before)
+    Recorder::instance().host_waited({before, clock.time});
+}
+
+Nanoseconds Checker::ready(Timeline stream, Nanoseconds on_host) {
+  const std::lock_guard lock(mutex_);
+  return std::max(clocks_[stream].time, clocks_[host_timeline].time + on_host);
+}
+
+Span Checker::spend(Timeline stream, Nanoseconds on_host, Nanoseconds on_stream, Nanoseconds earliest) {
+  const std::lock_guard lock(mutex_);
+  Nanoseconds& host = clocks_[host_timeline].time;
+  host += on_host;
+  const Nanoseconds begin = std::max({clocks_[stream].time, host, earliest});
+  return {begin, clocks_[stream].time = begin + on_stream};
+}
+
+Nanoseconds Checker::host_catches_up() {
+  const std::lock_guard lock(mutex_);
+  Nanoseconds& host = clocks_[host_timeline].time;
+  for (const Clock& clock : clocks_) host = std::max(host, clock.time);
+  return host;
 }
 
 void Checker::host_waits(const Clock& event) {
@@ -151,7 +184,9 @@ void Checker::host_waits_for(Timeline stream) {
 
 void Checker::host_waits_for_all() {
   const std::lock_guard lock(mutex_);
-  for (const Clock& clock : clocks_) clocks_[host_timeline].join(clock);
+  Clock all;
+  for (const Clock& clock : clocks_) all.join(clock);
+  meet(host_timeline, all);
 }
 
 bool Checker::host_knows(const Clock& event) {
@@ -219,6 +254,7 @@ void Checker::conflict(FindingKind kind, const Access& earlier, const Access& la
       freed.empty() ? std::move(buffer) : freed + ", freed and, it may be, handed out again as " + buffer;
   finding.bytes = bytes;
   finding.missing = missing_wait(kind, finding.earlier, finding.later);
+  Recorder::instance().found(finding, later.on, clocks_[later.on].time);
   std::string key = std::string(finding_code(kind)) + finding.buffer + quoted(finding.earlier) +
                     finding.earlier.timeline + quoted(finding.later) + finding.later.timeline;
   const auto [at, fresh] = findings_.try_emplace(key, std::move(finding));
@@ -235,6 +271,21 @@ std::vector<Finding> Checker::drain() {
   findings_.clear();
   order_.clear();
   return drained;
+}
+
+void Checker::restart_time() {
+  const std::lock_guard lock(mutex_);
+  for (Clock& clock : clocks_) clock.time = 0;
+}
+
+std::vector<std::string> Checker::timelines() const {
+  const std::lock_guard lock(mutex_);
+  return names_;
+}
+
+std::pair<std::string, std::string> Checker::named(std::uint32_t operation) const {
+  const std::lock_guard lock(mutex_);
+  return {operations_.at(operation).name, operations_.at(operation).scope};
 }
 
 const char* finding_code(FindingKind kind) {

@@ -9,6 +9,9 @@
 // that stream at once, as CUDA's caching allocator does. Whether it really is handed out again depends on sizes;
 // here every later allocation of the same pool counts, so that a verdict does not depend on luck.
 //
+// Virtual time goes with order: each timeline's clock also says how late it is there, and whoever waits for another
+// is no earlier than that. All are at 0 as long as nothing takes time (`spend`).
+//
 // Threads: every function may be called from any thread at any time.
 #pragma once
 
@@ -24,6 +27,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "harness/sim/machines.hpp"
 #include "harness/sim/sim.hpp"
 
 namespace fsdp_cts::sim {
@@ -40,8 +44,16 @@ class Clock {
   std::uint64_t advance(Timeline timeline);
   void join(const Clock& other);
 
+  Nanoseconds time = 0;  // virtual
+
  private:
   std::vector<std::uint64_t> at_;
+};
+
+// In virtual time.
+struct Span {
+  Nanoseconds begin = 0;
+  Nanoseconds end = 0;
 };
 
 // Half open, in bytes from the start of an allocation.
@@ -92,6 +104,9 @@ class Checker {
    public:
     void reads(Allocation& allocation, Extent bytes) const { access(allocation, bytes, false); }
     void writes(Allocation& allocation, Extent bytes) const { access(allocation, bytes, true); }
+    Timeline on() const { return on_; }
+    std::uint32_t operation() const { return operation_; }
+    bool noted() const { return noted_; }
 
    private:
     friend class Checker;
@@ -107,6 +122,12 @@ class Checker {
 
   Clock record(Timeline stream);                   // an event behind all that was launched there
   void wait(Timeline stream, const Clock& event);  // what is launched there from now on comes after the event
+  // On the host and on a stream, where it begins no earlier than the host has launched it, nor than `earliest`.
+  Span spend(Timeline stream, Nanoseconds on_host, Nanoseconds on_stream, Nanoseconds earliest = 0);
+  Nanoseconds ready(Timeline stream, Nanoseconds on_host);  // when what is launched now would begin
+  Nanoseconds host_catches_up();  // the host's clock, moved on to that of the last stream; orders nothing
+  void restart_time();            // 0 everywhere
+
   void host_waits(const Clock& event);
   void host_waits_for(Timeline stream);
   void host_waits_for_all();
@@ -118,6 +139,8 @@ class Checker {
   Clock freed(Allocation& allocation);
 
   std::vector<Finding> drain();
+  std::vector<std::string> timelines() const;                                // names
+  std::pair<std::string, std::string> named(std::uint32_t operation) const;  // operation, scope
   std::uint64_t launches() const { return launches_; }
 
   void suspend() { ++suspended_; }
@@ -133,6 +156,7 @@ class Checker {
 
   Checker();
   Step step(Timeline on, std::string_view operation, std::string_view scope);
+  void meet(Timeline timeline, const Clock& other);
   std::uint32_t number_of(std::string_view operation, std::string_view scope);
   void access(const Step& step, Allocation& allocation, Extent bytes, bool write);
   void conflict(FindingKind kind, const Access& earlier, const Access& later, std::string buffer,

@@ -2,6 +2,7 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/ops/full.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -178,12 +179,36 @@ class Backend final : public c10d::Backend {
       ready.block(stream);
     }
     const c10::StreamGuard stream_guard(stream);
-    launch(name, inputs, outputs, [&] {
+    const Collective collective{pattern_of(type), getSize(),
+                                [&](std::int64_t number) { return largest(number); }};
+    launch_collective(name, inputs, outputs, collective, [&] {
       if (const auto work = carry_out()) work->wait();
     });
     auto done = std::make_shared<c10::Event>(device_type);
     done->record(stream);
     return c10::make_intrusive<StreamWork>(getRank(), type, std::move(done), device, outputs);
+  }
+
+  static Pattern pattern_of(c10d::OpType type) {
+    switch (type) {
+      case c10d::OpType::ALLREDUCE:
+      case c10d::OpType::ALLREDUCE_COALESCED:
+      case c10d::OpType::BARRIER:
+        return Pattern::all_reduce;
+      case c10d::OpType::BROADCAST:
+      case c10d::OpType::REDUCE:
+        return Pattern::broadcast;
+      default:
+        return Pattern::all_gather;
+    }
+  }
+
+  std::int64_t largest(std::int64_t number) {
+    Tensors numbers{at::full({1}, number, at::kLong)};
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::MAX;
+    transport_->allreduce(numbers, options)->wait();
+    return numbers[0].item<std::int64_t>();
   }
 
   c10::Stream own_stream(c10::Device device) {

@@ -8,6 +8,7 @@
 
 #include "harness/sim/memory.hpp"
 #include "harness/sim/streams.hpp"
+#include "harness/sim/virtual_time.hpp"
 
 namespace fsdp_cts::sim {
 namespace {
@@ -56,7 +57,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 };
 
 [[maybe_unused]] const bool registered = [] {
-  register_device();
+  c10::register_privateuse1_backend("sim");
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   return true;
 }();
@@ -65,6 +66,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
 void register_device() {
   c10::register_privateuse1_backend("sim");
+  follow_environment();
+  limit_memory_by_environment();
 }
 
 }  // namespace fsdp_cts::sim

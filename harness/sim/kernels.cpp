@@ -15,6 +15,7 @@
 
 #include <unordered_set>
 
+#include "harness/sim/cost.hpp"
 #include "harness/sim/memory.hpp"
 #include "harness/sim/scopes.hpp"
 #include "harness/sim/streams.hpp"
@@ -91,6 +92,13 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool
   note(step, destination, true);
   at::Tensor target = is_sim(destination) ? on_cpu(destination) : destination;
   target.copy_(is_sim(self) ? on_cpu(self) : self);
+  if (const Machine* const machine = chosen_machine()) {
+    if (between)
+      spend(*machine, step, Kind::copy, duration_of_copy(*machine, bytes_of(destination)));
+    else
+      spend(*machine, step, Kind::compute,
+            duration_of(*machine, {.bytes = bytes_of(self) + bytes_of(destination)}));
+  }
   const bool returns_at_once = !between || (non_blocking && (pinned || to_device));
   if (!returns_at_once) host_waits_for_current_stream();
   return destination;
@@ -104,7 +112,10 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destin
 c10::Scalar local_scalar_dense(const at::Tensor& self) {
   const c10::DeviceGuard guard(self.device());
   const InsideTheDevice inside;
-  note(Checker::instance().launch(current_timeline(), "aten::_local_scalar_dense", scope()), self, false);
+  const auto step = Checker::instance().launch(current_timeline(), "aten::_local_scalar_dense", scope());
+  note(step, self, false);
+  if (const Machine* const machine = chosen_machine())
+    spend(*machine, step, Kind::copy, duration_of_copy(*machine, bytes_of(self)));
   host_waits_for_current_stream();
   return on_cpu(self).item();
 }
@@ -156,10 +167,20 @@ class CpuCall {
       if (!value.isTensor() && !value.isTensorList() && !value.isNone()) answers_host = true;
       value = from_cpu(std::move(value), returns[i]);
     }
+    take_time();
     if (answers_host) host_waits_for_current_stream();
   }
 
  private:
+  void take_time() const {
+    const Machine* const machine = chosen_machine();
+    if (machine == nullptr || makes_a_view(schema_)) return;
+    const c10::ArrayRef<c10::IValue> stack(stack_);
+    const std::size_t results = schema_.returns().size();
+    const Cost cost = cost_of(schema_, arguments_, stack.slice(stack.size() - results, results));
+    spend(*machine, step_, Kind::compute, duration_of(*machine, cost));
+  }
+
   c10::Device device_of_call() const {
     const std::size_t count = schema_.arguments().size();
     for (std::size_t i = stack_.size() - count; i < stack_.size(); ++i) {

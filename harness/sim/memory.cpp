@@ -6,12 +6,15 @@
 #include <c10/core/impl/alloc_cpu.h>
 
 #include <array>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <list>
 #include <memory>
 
 #include "harness/sim/scopes.hpp"
 #include "harness/sim/streams.hpp"
+#include "harness/sim/virtual_time.hpp"
 
 namespace fsdp_cts::sim {
 namespace {
@@ -56,6 +59,7 @@ struct DeviceMemory {
     std::size_t bytes;
   };
   std::size_t capacity = capacity_without_limit;
+  std::size_t peak_since_mark = 0;
   std::list<Held> held;  // freed, and kept back for streams that record_stream has named
   DeviceStats stats;
 
@@ -80,6 +84,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     Checker::instance().allocated(*block);
     count_allocated(memory.stats, bytes, &Stat::increase);
     count_active(memory.stats, bytes, &Stat::increase);
+    memory.peak_since_mark = std::max(memory.peak_since_mark, memory.in_use());
     void* const data = block->data;
     return {data, block.release(), &free_device_block, device};
   }
@@ -101,6 +106,18 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     TORCH_CHECK(bytes >= memory.in_use(), "sim:", static_cast<int>(device), " cannot be limited to ", bytes,
                 " bytes: ", memory.in_use(), " are in use");
     memory.capacity = bytes;
+  }
+
+  void mark() {
+    const std::lock_guard lock(mutex_);
+    for (DeviceMemory& memory : devices_) memory.peak_since_mark = memory.in_use();
+  }
+  std::vector<std::size_t> peaks() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::size_t> peaks;
+    for (c10::DeviceIndex device = 0; device < device_count(); ++device)
+      peaks.push_back(devices_.at(static_cast<std::size_t>(device)).peak_since_mark);
+    return peaks;
   }
 
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }  // a pointer alone names no block
@@ -340,10 +357,33 @@ void resize_storage(c10::StorageImpl& storage, std::size_t bytes) {
     step.reads(*allocation_of(storage.data_ptr()), {0, kept});
     step.writes(*allocation_of(data), {0, kept});
     std::memcpy(data.get(), storage.data(), kept);
+    if (const Machine* const machine = chosen_machine())
+      spend(*machine, step, Kind::compute, duration_of(*machine, {.bytes = 2.0 * static_cast<double>(kept)}));
   }
   exchange_device(before);
   storage.set_data_ptr_noswap(std::move(data));
   storage.set_nbytes(bytes);
+}
+
+void mark_memory() {
+  the_device_allocator().mark();
+}
+std::vector<std::size_t> peaks_since_mark() {
+  return the_device_allocator().peaks();
+}
+
+void limit_memory_by_environment() {
+  const char* const asked = std::getenv("FSDP_SIM_MEMORY");
+  if (asked == nullptr || *asked == 0) return;
+  std::size_t bytes = 0;
+  const std::string_view text(asked);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  TORCH_CHECK(error == std::errc() && end == text.data() + text.size() && bytes > 0, "FSDP_SIM_MEMORY is '",
+              text, "', and not a number of bytes above 0");
+  static std::once_flag once;  // what the program sets later stays
+  std::call_once(once, [&] {
+    for (c10::DeviceIndex device = 0; device < device_count(); ++device) set_memory_limit(device, bytes);
+  });
 }
 
 void name_buffer(const at::Tensor& tensor, std::string name) {

@@ -42,6 +42,22 @@ void name_stream(std::int64_t id, c10::DeviceIndex device, const std::string& na
   sim::name_stream(c10::Stream(c10::Stream::UNSAFE, c10::Device(sim::device_type, device), id), name);
 }
 
+void delay_stream(std::int64_t id, c10::DeviceIndex device, std::int64_t nanoseconds) {
+  sim::delay_stream(c10::Stream(c10::Stream::UNSAFE, c10::Device(sim::device_type, device), id),
+                    std::chrono::nanoseconds(nanoseconds));
+}
+
+py::dict since_mark() {
+  const sim::StepNumbers numbers = sim::since_mark();
+  py::dict made;
+  made["duration"] = numbers.duration.count();
+  made["compute"] = numbers.compute.count();
+  made["communication"] = numbers.communication.count();
+  made["exposed_communication"] = numbers.exposed_communication.count();
+  made["peak_memory"] = numbers.peak_memory;
+  return made;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_binding, module) {
@@ -58,5 +74,14 @@ PYBIND11_MODULE(_binding, module) {
   module.def("memory_info",
              [](c10::DeviceIndex device) { return sim::device_allocator().getMemoryInfo(device); });
   module.def("device_count", [] { return static_cast<int>(sim::device_count()); });
+  module.def("set_machine", &sim::set_machine);
+  module.def("machine", &sim::machine);
+  module.def("delay_stream", &delay_stream);
+  module.def("mark", &sim::mark);
+  module.def("since_mark", &since_mark);
+  module.def("begin_trace", [](const std::string& file) { sim::begin_trace(file); });
+  module.def("begin_trace_of", &sim::begin_trace_of);
+  module.def("write_trace", &sim::write_trace);
+  module.def("end_trace", &sim::end_trace);
   module.def("make_backend", &sim::make_backend);
 }

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "harness/sim/cost.hpp"
 #include "harness/sim/memory.hpp"
 
 namespace fsdp_cts::sim {
@@ -33,14 +34,6 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
   } else if (value.isTensorList()) {
     for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
   }
-}
-
-// Views read nothing, whatever their name.
-bool makes_a_view(const c10::FunctionSchema& schema) {
-  for (const auto& result : schema.returns()) {
-    if (result.alias_info() != nullptr && !result.alias_info()->isWrite()) return true;
-  }
-  return false;
 }
 
 // These look at a tensor's shape, or at where it lies, and not at its elements.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "harness/sim/memory.hpp"
+#include "harness/sim/virtual_time.hpp"
 
 namespace fsdp_cts::sim {
 namespace {
@@ -130,7 +131,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
     TORCH_CHECK(first != nullptr && second != nullptr,
                 "elapsed_time needs two events that have been recorded");
-    const auto between = static_cast<EventState*>(second)->at - static_cast<EventState*>(first)->at;
+    const auto* const begin = static_cast<EventState*>(first);
+    const auto* const end = static_cast<EventState*>(second);
+    if (chosen_machine() != nullptr) return static_cast<double>(end->clock.time - begin->clock.time) / 1e6;
+    const auto between = end->at - begin->at;
     return std::chrono::duration<double, std::milli>(between).count();
   }
 

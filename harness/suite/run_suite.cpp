@@ -25,6 +25,7 @@
 #include "harness/suite/machine_facts.hpp"
 #include "harness/suite/must_run.hpp"
 #include "harness/suite/pipeline.hpp"
+#include "harness/suite/timeline.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -52,10 +53,16 @@ std::vector<std::string> all_filters(const RunOptions& options, const Suite& sui
 
 // Every option that decides how a case is run or judged. A new one goes here.
 std::vector<std::pair<const char*, std::string*>> decisive_options(RunOptions& options) {
-  return {{"--testee", &options.testee.spec},     {"--python", &options.testee.python},
-          {"--backend", &options.testee.backend}, {"--device", &options.testee.device},
-          {"--golden", &options.golden},          {"--edition", &options.edition},
-          {"--scenarios", &options.scenarios},    {"--checkpoints", &options.checkpoints}};
+  return {{"--testee", &options.testee.spec},
+          {"--python", &options.testee.python},
+          {"--backend", &options.testee.backend},
+          {"--device", &options.testee.device},
+          {"--golden", &options.golden},
+          {"--edition", &options.edition},
+          {"--scenarios", &options.scenarios},
+          {"--checkpoints", &options.checkpoints},
+          {"--sim-machine", &options.testee.sim_machine},
+          {"--sim-memory", &options.testee.sim_memory}};
 }
 
 std::filesystem::path compared_store(const RunOptions& options, const Suite& suite) {
@@ -385,6 +392,12 @@ class SuiteRun {
       record["fresh_data"] = {
           {"seed", *options_.fresh_data}, {"draw", draw->second}, {"data_seed", a_case.data.at("seed")}};
     }
+    if (!options_.testee.sim_trace.empty() && needs_attention(record)) {
+      if (Json timeline =
+              read_timeline(std::filesystem::path(options_.testee.sim_trace) / a_case.id, a_case.world);
+          !timeline.is_null())
+        record["timeline"] = std::move(timeline);
+    }
     if (run && !repeat_ &&
         (options_.keep || (needs_attention(record) && !is_unsupported(record) && bundles_ < max_bundles))) {
       record["bundle"] = write_bundle(options_.failures, a_case, *run, record, kept).string();
@@ -501,6 +514,7 @@ int run_suite(const RunOptions& options, const Suite& suite) {
   RunOptions chosen = options;
   choose_python(chosen.testee);
   check_device(chosen.testee);
+  check_simulation(chosen.testee);
   return SuiteRun(chosen, suite, std::nullopt).run();
 }
 
@@ -508,6 +522,7 @@ RunResult run_given(const RunOptions& options, const Suite& suite, GivenCases gi
   RunOptions chosen = options;
   choose_python(chosen.testee);
   check_device(chosen.testee);
+  check_simulation(chosen.testee);
   SuiteRun run(chosen, suite, std::move(given));
   RunResult result;
   result.exit_code = run.run();

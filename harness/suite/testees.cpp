@@ -4,8 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
+#include <map>
+
+#include "harness/sim/machines.hpp"
 
 namespace fsdp_cts {
 namespace {
@@ -106,6 +111,40 @@ void check_device(const TesteeChoice& choice) {
                                fmt::join(offered, ", ")));
 }
 
+void check_simulation(const TesteeChoice& choice) {
+  for (const auto& [option, value] :
+       {std::pair("--sim-machine", choice.sim_machine), std::pair("--sim-trace", choice.sim_trace),
+        std::pair("--sim-memory", choice.sim_memory)}) {
+    if (!value.empty() && choice.device != "sim")
+      throw UsageError(fmt::format("{} is of the simulated accelerator, and needs --device sim", option));
+  }
+  if (!choice.sim_machine.empty() && sim::find_machine(choice.sim_machine) == nullptr)
+    throw UsageError(fmt::format("--sim-machine: there is no machine '{}'; there are {}", choice.sim_machine,
+                                 sim::table_of_machines()));
+  if (!choice.sim_trace.empty() && choice.sim_machine.empty())
+    throw UsageError(
+        fmt::format("--sim-trace is in virtual time, and needs --sim-machine: {}", sim::table_of_machines()));
+  if (!choice.sim_memory.empty() && !bytes_in(choice.sim_memory))
+    throw UsageError(
+        fmt::format("--sim-memory needs a size above 0 such as 64MB, 512MiB or a number of bytes, not '{}'",
+                    choice.sim_memory));
+}
+
+std::optional<std::uint64_t> bytes_in(const std::string& text) {
+  static const std::map<std::string, std::uint64_t> units = {
+      {"", 1},          {"B", 1},         {"KB", 1'000},   {"MB", 1'000'000}, {"GB", 1'000'000'000},
+      {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number == 0) return std::nullopt;
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? 0 : unit.find_first_not_of(' '));
+  const auto found = units.find(unit);
+  if (found == units.end() || number > std::numeric_limits<std::uint64_t>::max() / found->second)
+    return std::nullopt;
+  return number * found->second;
+}
+
 std::string torch_version(const std::string& python) {
   const std::string line =
       quoted(python) +
@@ -138,6 +177,11 @@ Testee testee_from(const TesteeChoice& choice, const Suite& suite) {
     testee.command.push_back(option);
     testee.command.push_back(value);
   }
+  if (!choice.sim_machine.empty()) testee.environment["FSDP_SIM_MACHINE"] = choice.sim_machine;
+  if (!choice.sim_trace.empty())
+    testee.environment["FSDP_SIM_TRACE"] = fs::absolute(choice.sim_trace).string();
+  if (const auto limit = bytes_in(choice.sim_memory))
+    testee.environment["FSDP_SIM_MEMORY"] = std::to_string(*limit);
   for (const std::string& entry : choice.environment) {
     const std::size_t sign = entry.find('=');
     testee.environment[entry.substr(0, sign)] = entry.substr(sign + 1);

@@ -1,7 +1,10 @@
 // What stands behind --testee.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "harness/runner/testee.hpp"
 #include "harness/suite/suite.hpp"
@@ -14,6 +17,9 @@ struct TesteeChoice {
   std::string backend;       // passed on as --backend and --device where given
   std::string device;
   std::vector<std::string> environment;  // NAME=VALUE, for its ranks
+  std::string sim_machine;               // of --device sim: whose virtual time it keeps,
+  std::string sim_trace;                 // the folder for what ran when,
+  std::string sim_memory;                // and the limit of each device, such as 64MB
 };
 
 // For `pytorch` without an interpreter: FSDP_CTS_PYTHON, else the one ci/setup makes, else python3. Throws
@@ -22,6 +28,12 @@ void choose_python(TesteeChoice& choice);
 
 // Throws UsageError where one of our testees has no such device.
 void check_device(const TesteeChoice& choice);
+
+// Throws UsageError where an option of the simulated accelerator is given without it, or is not understood.
+void check_simulation(const TesteeChoice& choice);
+
+// "512KB", "64 MB", "2GiB" or a number of bytes; nothing where it is none of that, is 0, or does not fit.
+std::optional<std::uint64_t> bytes_in(const std::string& text);
 
 // The version of its torch by the package's metadata, such as "2.11.0+cu130"; importing torch would take
 // seconds. Throws UsageError, saying how to get one, where there is none.

@@ -44,13 +44,18 @@ sdk::Identity LibraryOperations::identity() const {
           {}};
 }
 
-void LibraryOperations::rendezvous(const sdk::Case&) {
+void LibraryOperations::rendezvous(const sdk::Case& a_case) {
   library_->tap.record_into(context().trace);
   if (!library_->world) {
     library_->world = library_->tap.under(make_world(library_->settings.transport));
     fsdp::set_default_communicator(library_->world);
   }
-  if (Simulation* simulation = this->simulation()) simulation->begin_case();
+  if (Simulation* simulation = this->simulation()) simulation->begin_case(a_case.id);
+}
+
+void LibraryOperations::end_case() {
+  library_->tap.record_into(nullptr);
+  if (Simulation* simulation = this->simulation()) simulation->end_case();
 }
 
 Simulation* LibraryOperations::simulation() const {
@@ -74,13 +79,16 @@ std::optional<std::uint64_t> LibraryOperations::device_launches() {
 }
 
 Library::Library(Settings settings_) : settings(std::move(settings_)) {
-  if (settings.transport.simulation) delays.count_only();
+  if (settings.transport.simulation)
+    delays.count_only(
+        [this](std::chrono::milliseconds duration) { settings.transport.simulation->delay(duration); });
   tap.wait_by([this](std::chrono::milliseconds duration) { delays.wait(duration); });
 }
 
 void Delays::wait(std::chrono::milliseconds duration) {
-  if (!counts_only_) return std::this_thread::sleep_for(duration);
+  if (!hold_up_) return std::this_thread::sleep_for(duration);
   counted_ = counted_.load() + duration;
+  hold_up_(duration);
 }
 
 void LibraryOperations::sleep(std::chrono::milliseconds duration) {

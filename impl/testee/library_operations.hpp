@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,16 +20,17 @@ struct Settings {
   Transport transport;
 };
 
-// On the simulated accelerator nothing is late, since what a delay would bring to light is found without it: there
-// delays are counted only.
+// On the simulated accelerator nothing is late but in virtual time, since what a delay would bring to light is found
+// without it: there delays are counted, and hold up the current stream.
 class Delays {
  public:
-  void count_only() { counts_only_ = true; }
+  using HoldUp = std::function<void(std::chrono::milliseconds)>;
+  void count_only(HoldUp hold_up) { hold_up_ = std::move(hold_up); }
   void wait(std::chrono::milliseconds duration);
   std::chrono::milliseconds counted() const { return counted_.load(); }
 
  private:
-  bool counts_only_ = false;
+  HoldUp hold_up_;  // empty: the host waits
   std::atomic<std::chrono::milliseconds> counted_{};
 };
 
@@ -47,7 +49,7 @@ class LibraryOperations : public sdk::Operations {
 
   sdk::Identity identity() const override;
   void rendezvous(const sdk::Case& a_case) override;
-  void end_case() override { library_->tap.record_into(nullptr); }
+  void end_case() override;
   std::unique_ptr<sdk::Scaler> make_scaler(sdk::Model& model, sdk::Optimizer& optimizer,
                                            const sdk::Json& verb) override;
   void save_checkpoint(const sdk::Checkpoint& checkpoint) override;

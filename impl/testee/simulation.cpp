@@ -1,5 +1,6 @@
 #include "impl/testee/simulation.hpp"
 
+#include <ATen/ops/full.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -43,22 +44,22 @@ class SimulatedGroup : public fsdp::Communicator {
   at::Device device() const override { return device_; }
 
   fsdp::WorkPtr all_gather(at::Tensor out, at::Tensor in, const fsdp::CallSite& site) override {
-    return put("all_gather", in, out,
+    return put("all_gather", sim::Pattern::all_gather, in, out,
                [&] { return transport_->all_gather(sim::on_cpu(out), sim::on_cpu(in), site); });
   }
   fsdp::WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, fsdp::Reduction reduction,
                                const fsdp::CallSite& site) override {
-    return put("reduce_scatter", in, out, [&] {
+    return put("reduce_scatter", sim::Pattern::all_gather, in, out, [&] {
       return transport_->reduce_scatter(sim::on_cpu(out), sim::on_cpu(in), reduction, site);
     });
   }
   fsdp::WorkPtr all_reduce(at::Tensor tensor, fsdp::Reduction reduction,
                            const fsdp::CallSite& site) override {
-    return put("all_reduce", tensor, tensor,
+    return put("all_reduce", sim::Pattern::all_reduce, tensor, tensor,
                [&] { return transport_->all_reduce(sim::on_cpu(tensor), reduction, site); });
   }
   fsdp::WorkPtr broadcast(at::Tensor tensor, std::int64_t root, const fsdp::CallSite& site) override {
-    return put("broadcast", tensor, tensor,
+    return put("broadcast", sim::Pattern::broadcast, tensor, tensor,
                [&] { return transport_->broadcast(sim::on_cpu(tensor), root, site); });
   }
   std::shared_ptr<fsdp::Communicator> subgroup(const std::vector<std::int64_t>& ranks) override {
@@ -68,10 +69,18 @@ class SimulatedGroup : public fsdp::Communicator {
   }
 
  private:
-  fsdp::WorkPtr put(const char* name, const at::Tensor& in, const at::Tensor& out,
+  fsdp::WorkPtr put(const char* name, sim::Pattern pattern, const at::Tensor& in, const at::Tensor& out,
                     const std::function<fsdp::WorkPtr()>& carry) const {
-    sim::launch(name, {in}, {out}, [&] { carry()->wait(); });
+    const sim::Collective collective{pattern, static_cast<int>(size()),
+                                     [&](std::int64_t number) { return largest(number); }};
+    sim::launch_collective(name, {in}, {out}, collective, [&] { carry()->wait(); });
     return std::make_unique<StreamWork>(device_);
+  }
+
+  std::int64_t largest(std::int64_t number) const {
+    const at::Tensor numbers = at::full({1}, number, at::kLong);
+    transport_->all_reduce(numbers, {fsdp::ReduceOp::max}, {})->wait();
+    return numbers.item<std::int64_t>();
   }
 
   std::shared_ptr<fsdp::Communicator> transport_;
@@ -112,14 +121,17 @@ class SimDevice : public Simulation {
   std::shared_ptr<fsdp::Communicator> over(std::shared_ptr<fsdp::Communicator> transport) const override {
     return std::make_shared<SimulatedGroup>(std::move(transport), device_);
   }
-  void begin_case() override {
+  void begin_case(const std::string& id) override {
     guard().synchronizeDevice(device_.index());
     sim::drain_findings();
     launches_before_ = sim::launches();
     bytes_before_ = allocated();
+    sim::begin_trace_of(id);
   }
+  void end_case() override { sim::end_trace(); }
   std::shared_ptr<void> unobserved() const override { return std::make_shared<sim::Unobserved>(); }
   std::vector<Json> findings() override {
+    sim::write_trace();  // of the case so far: it may not come to its end
     std::vector<Json> found;
     for (const sim::Finding& finding : sim::drain_findings()) {
       if (found.size() < findings_of_a_step) found.push_back(as_json(finding));
@@ -130,6 +142,9 @@ class SimDevice : public Simulation {
   std::int64_t kept_bytes() const override { return allocated() - bytes_before_; }
   void name_buffer(const at::Tensor& tensor, const std::string& name) const override {
     sim::name_buffer(tensor, name);
+  }
+  void delay(std::chrono::nanoseconds duration) const override {
+    sim::delay_stream(guard().getStream(device_), duration);
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,12 +26,14 @@ class Simulation {
   virtual std::shared_ptr<fsdp::Communicator> over(std::shared_ptr<fsdp::Communicator> transport) const = 0;
 
   // Nothing of an earlier case is unfinished, found or counted.
-  virtual void begin_case() = 0;
+  virtual void begin_case(const std::string& id) = 0;
+  virtual void end_case() = 0;
   virtual std::shared_ptr<void> unobserved() const = 0;  // while the result lives
   virtual std::vector<Json> findings() = 0;              // since the last call, as PROTOCOL.md has them
   virtual std::uint64_t launches() const = 0;            // since the case began
   virtual std::int64_t kept_bytes() const = 0;           // more on the device than when the case began
   virtual void name_buffer(const at::Tensor& tensor, const std::string& name) const = 0;
+  virtual void delay(std::chrono::nanoseconds duration) const = 0;  // in virtual time, the current stream
 };
 
 // Registers the device and makes that of LOCAL_RANK current. Null: this program is built without it.

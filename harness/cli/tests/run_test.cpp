@@ -112,6 +112,23 @@ TEST_F(RunTest, ADeviceThatATesteeDoesNotHave) {
   EXPECT_THAT(ran.output, HasSubstr("--testee mutant:sum_for_mean has no device 'cuda'; there are cpu, sim"));
 }
 
+TEST_F(RunTest, OptionsOfTheSimulatedAcceleratorThatCannotBeFollowed) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"--sim-machine slow", "--sim-machine is of the simulated accelerator, and needs --device sim"},
+      {"--sim-memory 64MB --device cpu", "needs --device sim"},
+      {"--sim-trace traces", "needs --device sim"},
+      {"--sim-machine h100 --device sim", "there is no machine 'h100'; there are h100-nvlink ("},
+      {"--sim-trace traces --device sim", "needs --sim-machine: h100-nvlink ("},
+      {"--sim-memory 0 --device sim",
+       "needs a size above 0 such as 64MB, 512MiB or a number of bytes, not '0'"},
+      {"--sim-memory much --device sim", "not 'much'"}};
+  for (const auto& [options, sentence] : wrong) {
+    const Ran ran = cts(fmt::format("run T/TestCommandLine/test_parameters {} {}", cts.fault(""), options));
+    EXPECT_EQ(ran.exit_code, 2) << options << ran.output;
+    EXPECT_THAT(ran.output, HasSubstr(sentence));
+  }
+}
+
 TEST_F(RunTest, AllSkippedIsNeitherPassedNorFailed) {
   const Ran ran = cts(fmt::format("run T/TestCommandLine/test_parameters {} --device cuda", cts.fault("")));
   if (ran.output.find("no GPU") == std::string::npos) GTEST_SKIP() << "this machine has a GPU";

@@ -18,12 +18,15 @@ def clock() -> int:
 
 def sleep(seconds: float, device: torch.device) -> None:
     """On a CPU returns after the time; on an accelerator at once, and what is put on the current stream next comes so much later. On the
-    simulated one nothing is late, since what a delay would bring to light is found without it: there delays are counted only."""
+    simulated one nothing is late but in virtual time, since what a delay would bring to light is found without it: there delays are counted,
+    and hold up the current stream."""
     if seconds <= 0:
         return
     if device.type == "sim":
         global _counted
         _counted += seconds
+        simulated = torch.get_device_module("sim")
+        simulated.delay_stream(simulated.current_stream(device), round(seconds * 1e9))
     elif device.type == "cpu":
         time.sleep(seconds)
     else:

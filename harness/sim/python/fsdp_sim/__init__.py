@@ -12,6 +12,8 @@ torch.distributed takes it as `init_process_group("cpu:gloo,sim:sim")`."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,10 +22,13 @@ import torch
 import torch.distributed as dist
 
 from fsdp_sim import _binding
-from fsdp_sim._binding import drain_findings, host_access, launches, name_buffer, set_memory_limit
+from fsdp_sim._binding import begin_trace_of, drain_findings, end_trace, host_access, launches, machine, mark, name_buffer
+from fsdp_sim._binding import set_machine, set_memory_limit, write_trace
 
 __all__ = [
     *("drain_findings", "host_access", "launches", "name_buffer", "name_stream", "set_memory_limit", "transport", "unobserved"),
+    *("StepNumbers", "delay_stream", "machine", "mark", "set_machine", "since_mark"),
+    *("begin_trace", "begin_trace_of", "end_trace", "write_trace"),
     *("Event", "Stream", "current_device", "current_stream", "device", "device_count", "is_available", "stream", "synchronize"),
 ]
 
@@ -41,6 +46,32 @@ def unobserved() -> Iterator[None]:
 def name_stream(stream: torch.Stream, name: str) -> None:
     """How findings call it."""
     _binding.name_stream(stream.stream_id, stream.device_index, name)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepNumbers:
+    """A stretch of the program in virtual time; nanoseconds, and bytes by device. harness/sim/sim.hpp says what each is."""
+
+    duration: int
+    compute: int
+    communication: int
+    exposed_communication: int
+    peak_memory: list[int]
+
+
+def since_mark() -> StepNumbers:
+    """Since the last mark()."""
+    return StepNumbers(**_binding.since_mark())
+
+
+def delay_stream(stream: torch.Stream, nanoseconds: int) -> None:
+    """In virtual time, what is put on the stream from now on comes so much later."""
+    _binding.delay_stream(stream.stream_id, stream.device_index, nanoseconds)
+
+
+def begin_trace(file: str | os.PathLike[str]) -> None:
+    """What runs from now on goes into a file for chrome://tracing and Perfetto, which write_trace() and end_trace() write."""
+    _binding.begin_trace(os.fspath(file))
 
 
 # What torch.get_device_module("sim") answers, in the words of torch.cuda.
