@@ -162,7 +162,7 @@ StepNumbers since_mark();
 // What runs from now on goes into a file for chrome://tracing and Perfetto: a process per rank (RANK of the
 // environment), a lane per stream, findings as instants. Folders are made. FSDP_SIM_TRACE=<folder> begins one,
 // <folder>/rank<N>.json, at the start, which is written when the process exits normally.
-// Throws c10::Error without a machine.
+// Throws c10::Error without a machine, std::runtime_error where folders cannot be made.
 void begin_trace(const std::filesystem::path& file);
 // As begin_trace with <FSDP_SIM_TRACE>/<part>/rank<N>.json: for programs of many parts. Virtual
 // time is 0 again, so that a part has the same times whatever was before it: call it where nothing is unfinished.

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <sstream>
+#include <set>
 #include <utility>
 
 #include "harness/sim/memory.hpp"
@@ -109,7 +109,6 @@ std::string file_of_rank() {
 }
 
 void write_whole(const std::filesystem::path& file, const std::string& text) {
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
   const std::filesystem::path beside = file.string() + ".partial";
   std::ofstream stream(beside, std::ios::binary);
   stream << text;
@@ -293,10 +292,12 @@ StepNumbers Recorder::since_mark(Nanoseconds now) {
 }
 
 void Recorder::begin_trace(std::filesystem::path file) {
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(writing_, mutex_);
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
   file_ = std::move(file);
   entries_.clear();
   instants_.clear();
+  written_ = {};
   idle_ = false;
 }
 
@@ -310,54 +311,51 @@ void Recorder::end_trace() {
 }
 
 void Recorder::write_trace() {
+  const std::lock_guard writing(writing_);
   std::filesystem::path file;
-  std::vector<Entry> entries;
+  std::vector<Entry> fresh;
   std::vector<Instant> instants;
   {
     const std::lock_guard lock(mutex_);
+    if (file_.empty()) return;
     file = file_;
-    entries = entries_;
+    fresh.assign(entries_.begin() + static_cast<std::ptrdiff_t>(written_.entries), entries_.end());
+    written_.entries = entries_.size();
     instants = instants_;
   }
-  if (file.empty()) return;
-  const Checker& checker = Checker::instance();
   const std::string rank = std::to_string(rank_of_process());
-  std::ostringstream text;
-  auto event = [&](const char* phase, Timeline on, const std::string& name) -> std::ostream& {
-    return text << ",\n{\"ph\":\"" << phase << "\",\"pid\":" << rank << ",\"tid\":" << on
-                << ",\"name\":" << quoted(name);
+  const Checker& checker = Checker::instance();
+  auto event = [&](const char* phase, Timeline on, const std::string& name) {
+    written_.lanes.insert(on);
+    return std::string(",\n{\"ph\":\"") + phase + "\",\"pid\":" + rank + ",\"tid\":" + std::to_string(on) +
+           ",\"name\":" + quoted(name);
   };
-  text << "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"machine\":" << quoted(machine())
-       << "},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":" << rank
-       << R"(,"name":"process_name","args":{"name":"rank )" << rank << "\"}}";
-  const std::vector<std::string> names = checker.timelines();
-  std::vector<bool> used(names.size(), false);
-  for (const Entry& entry : entries) used[entry.on] = true;
-  for (const Instant& instant : instants) used[instant.on] = true;
-  for (Timeline lane = 0; lane < names.size(); ++lane) {
-    if (!used[lane]) continue;
-    event("M", lane, "thread_name") << ",\"args\":{\"name\":" << quoted(names[lane]) << "}}";
-    event("M", lane, "thread_sort_index") << ",\"args\":{\"sort_index\":" << lane << "}}";
-  }
   static constexpr std::array categories = {"compute", "copy", "collective", "delay", "wait"};
-  for (const Entry& entry : entries) {
+  for (const Entry& entry : fresh) {
     const std::string what = categories.at(static_cast<std::size_t>(entry.what));
     const bool named = entry.what != What::delay && entry.what != What::wait;
     const auto [operation, scope] = named ? checker.named(entry.operation) : std::pair(what, std::string());
-    event("X", entry.on, operation) << ",\"cat\":\"" << what
-                                    << "\",\"ts\":" << in_microseconds(entry.span.begin)
-                                    << ",\"dur\":" << in_microseconds(entry.span.end - entry.span.begin);
-    if (!scope.empty()) text << ",\"args\":{\"scope\":" << quoted(scope) << "}";
-    text << "}";
+    written_.text += event("X", entry.on, operation) + ",\"cat\":\"" + what +
+                     "\",\"ts\":" + in_microseconds(entry.span.begin) +
+                     ",\"dur\":" + in_microseconds(entry.span.end - entry.span.begin);
+    if (!scope.empty()) written_.text += ",\"args\":{\"scope\":" + quoted(scope) + "}";
+    written_.text += "}";
   }
+  std::string end;  // what may change
   for (const Instant& instant : instants) {
     const Finding& finding = instant.finding;
-    event("i", instant.on, finding_code(finding.kind))
-        << ",\"cat\":\"finding\",\"s\":\"t\",\"ts\":" << in_microseconds(instant.at)
-        << ",\"args\":{\"text\":" << quoted(describe(finding)) << "}}";
+    end += event("i", instant.on, finding_code(finding.kind)) + R"(,"cat":"finding","s":"t","ts":)" +
+           in_microseconds(instant.at) + ",\"args\":{\"text\":" + quoted(describe(finding)) + "}}";
   }
-  text << "\n]}\n";
-  write_whole(file, text.str());
+  const std::vector<std::string> names = checker.timelines();
+  for (const Timeline lane : std::set(written_.lanes)) {
+    end += event("M", lane, "thread_name") + ",\"args\":{\"name\":" + quoted(names.at(lane)) + "}}";
+    end += event("M", lane, "thread_sort_index") + ",\"args\":{\"sort_index\":" + std::to_string(lane) + "}}";
+  }
+  write_whole(file, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"machine\":" + quoted(machine()) +
+                        "},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":" + rank +
+                        R"(,"name":"process_name","args":{"name":"rank )" + rank + "\"}}" + written_.text +
+                        end + "\n]}\n");
 }
 
 }  // namespace fsdp_cts::sim

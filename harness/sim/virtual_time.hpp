@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "harness/sim/checker.hpp"
@@ -81,6 +83,15 @@ class Recorder {
   std::filesystem::path file_;                 // of the trace; empty: none
   std::vector<Entry> entries_;                 // of the trace
   std::vector<Instant> instants_;
+
+  // What the file holds already: a trace is written often, and only grows.
+  struct Written {
+    std::size_t entries = 0;
+    std::string text;
+    std::set<Timeline> lanes;
+  };
+  std::mutex writing_;  // before mutex_ and the checker's
+  Written written_;
 };
 
 }  // namespace fsdp_cts::sim
