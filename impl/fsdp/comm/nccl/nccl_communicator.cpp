@@ -15,8 +15,8 @@ namespace {
 // Of a collective that was put on the stream that was current then.
 class NcclWork : public Work {
  public:
-  explicit NcclWork(std::shared_ptr<Communicator> group)
-      : group_(std::move(group)), device_(group_->device()) {
+  NcclWork(std::shared_ptr<Communicator> group, std::vector<at::Tensor> tensors)
+      : group_(std::move(group)), tensors_(std::move(tensors)), device_(group_->device()) {
     done_.record(current_stream());
   }
   ~NcclWork() override {
@@ -34,6 +34,7 @@ class NcclWork : public Work {
   }
 
   std::shared_ptr<Communicator> group_;
+  std::vector<at::Tensor> tensors_;
   at::Device device_;
   c10::Event done_{c10::DeviceType::CUDA};
 };
@@ -67,14 +68,14 @@ class NcclCommunicator : public StoreGroup {
     c10d::AllgatherOptions options;
     options.asyncOp = false;
     group_->_allgather_base(out, in, options);
-    return work();
+    return work({out, in});
   }
   WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, Reduction reduction, const CallSite&) override {
     c10d::ReduceScatterOptions options;
     options.reduceOp = reduce_op(reduction);
     options.asyncOp = false;
     group_->_reduce_scatter_base(out, in, options);
-    return work();
+    return work({out, in});
   }
   WorkPtr all_reduce(at::Tensor tensor, Reduction reduction, const CallSite&) override {
     c10d::AllreduceOptions options;
@@ -82,7 +83,7 @@ class NcclCommunicator : public StoreGroup {
     std::vector<at::Tensor> tensors{std::move(tensor)};
     options.asyncOp = false;
     group_->allreduce(tensors, options);
-    return work();
+    return work(std::move(tensors));
   }
   WorkPtr broadcast(at::Tensor tensor, int64_t root, const CallSite&) override {
     c10d::BroadcastOptions options;
@@ -90,7 +91,7 @@ class NcclCommunicator : public StoreGroup {
     std::vector<at::Tensor> tensors{std::move(tensor)};
     options.asyncOp = false;
     group_->broadcast(tensors, options);
-    return work();
+    return work(std::move(tensors));
   }
 
  private:
@@ -98,7 +99,9 @@ class NcclCommunicator : public StoreGroup {
     return std::make_shared<NcclCommunicator>(std::move(members), device_);
   }
 
-  WorkPtr work() { return std::make_unique<NcclWork>(shared_from_this()); }
+  WorkPtr work(std::vector<at::Tensor> tensors) {
+    return std::make_unique<NcclWork>(shared_from_this(), std::move(tensors));
+  }
 
   c10::DeviceIndex device_;
   c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;
