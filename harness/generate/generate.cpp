@@ -82,7 +82,7 @@ class Shrinker {
  public:
   Shrinker(const GenerateOptions& options, const Suite& suite) : suite_(suite) {
     RunOptions run = options.run;
-    choose_python(run.testee);
+    settle(run.testee);
     PipelineOptions pipeline;
     pipeline.testee = testee_from(run.testee, suite);
     pipeline.oracle = oracle_of(suite);

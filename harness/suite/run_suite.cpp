@@ -512,17 +512,13 @@ void take_options(const Json& kept, RunOptions& options) {
 
 int run_suite(const RunOptions& options, const Suite& suite) {
   RunOptions chosen = options;
-  choose_python(chosen.testee);
-  check_device(chosen.testee);
-  check_simulation(chosen.testee);
+  settle(chosen.testee);
   return SuiteRun(chosen, suite, std::nullopt).run();
 }
 
 RunResult run_given(const RunOptions& options, const Suite& suite, GivenCases given) {
   RunOptions chosen = options;
-  choose_python(chosen.testee);
-  check_device(chosen.testee);
-  check_simulation(chosen.testee);
+  settle(chosen.testee);
   SuiteRun run(chosen, suite, std::move(given));
   RunResult result;
   result.exit_code = run.run();

@@ -64,33 +64,6 @@ std::string sim_package(const Suite& suite) {
   return folder.string();
 }
 
-std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
-  const std::string& spec = choice.spec;
-  if (spec == "cpp") {
-    const std::string other = choice.device.empty() || choice.device == "cpu" ? "" : "_" + choice.device;
-    return {program(suite, "fsdp_testee" + other, "the C++ implementation's testee")};
-  }
-  if (spec.starts_with("mutant:")) {
-    const std::string other = choice.device == "sim" ? "_sim" : "";
-    return {program(suite, "fsdp_testee_mutants" + other, "the C++ implementation with faults"), "--mutant",
-            spec.substr(7)};
-  }
-  if (spec == "pytorch") {
-    const fs::path testee = suite.root / "golden" / "pytorch_testee";
-    if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");
-    std::vector<std::string> command{choice.python, testee.string()};
-    if (choice.backend == "shm")
-      command.insert(command.end(), {"--c10d-module", c10d_module(suite, choice.python)});
-    if (choice.device == "sim") command.insert(command.end(), {"--sim-package", sim_package(suite)});
-    return command;
-  }
-  if (spec.find_first_of(" \t") == std::string::npos) return {spec};
-  // Arguments given by --backend and --device become the shell's positional parameters.
-  return {"/bin/sh", "-c", "exec " + spec + " \"$@\"", "testee"};
-}
-
-}  // namespace
-
 void choose_python(TesteeChoice& choice) {
   if (choice.spec == "pytorch") {
     if (choice.python.empty()) choice.python = default_python();
@@ -130,6 +103,39 @@ void check_simulation(const TesteeChoice& choice) {
                     choice.sim_memory));
 }
 
+std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
+  const std::string& spec = choice.spec;
+  if (spec == "cpp") {
+    const std::string other = choice.device.empty() || choice.device == "cpu" ? "" : "_" + choice.device;
+    return {program(suite, "fsdp_testee" + other, "the C++ implementation's testee")};
+  }
+  if (spec.starts_with("mutant:")) {
+    const std::string other = choice.device == "sim" ? "_sim" : "";
+    return {program(suite, "fsdp_testee_mutants" + other, "the C++ implementation with faults"), "--mutant",
+            spec.substr(7)};
+  }
+  if (spec == "pytorch") {
+    const fs::path testee = suite.root / "golden" / "pytorch_testee";
+    if (!fs::exists(testee)) throw UsageError(testee.string() + " is not there");
+    std::vector<std::string> command{choice.python, testee.string()};
+    if (choice.backend == "shm")
+      command.insert(command.end(), {"--c10d-module", c10d_module(suite, choice.python)});
+    if (choice.device == "sim") command.insert(command.end(), {"--sim-package", sim_package(suite)});
+    return command;
+  }
+  if (spec.find_first_of(" \t") == std::string::npos) return {spec};
+  // Arguments given by --backend and --device become the shell's positional parameters.
+  return {"/bin/sh", "-c", "exec " + spec + " \"$@\"", "testee"};
+}
+
+}  // namespace
+
+void settle(TesteeChoice& choice) {
+  choose_python(choice);
+  check_device(choice);
+  check_simulation(choice);
+}
+
 std::optional<std::uint64_t> bytes_in(const std::string& text) {
   static const std::map<std::string, std::uint64_t> units = {
       {"", 1},          {"B", 1},         {"KB", 1'000},   {"MB", 1'000'000}, {"GB", 1'000'000'000},
@@ -138,7 +144,7 @@ std::optional<std::uint64_t> bytes_in(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number == 0) return std::nullopt;
   std::string unit(end, text.data() + text.size());
-  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? 0 : unit.find_first_not_of(' '));
+  if (const auto begin = unit.find_first_not_of(' '); begin != std::string::npos) unit.erase(0, begin);
   const auto found = units.find(unit);
   if (found == units.end() || number > std::numeric_limits<std::uint64_t>::max() / found->second)
     return std::nullopt;

@@ -22,15 +22,10 @@ struct TesteeChoice {
   std::string sim_memory;                // and the limit of each device, such as 64MB
 };
 
-// For `pytorch` without an interpreter: FSDP_CTS_PYTHON, else the one ci/setup makes, else python3. Throws
-// UsageError where an interpreter is named for another testee.
-void choose_python(TesteeChoice& choice);
-
-// Throws UsageError where one of our testees has no such device.
-void check_device(const TesteeChoice& choice);
-
-// Throws UsageError where an option of the simulated accelerator is given without it, or is not understood.
-void check_simulation(const TesteeChoice& choice);
+// Before anything is run. Chooses an interpreter for `pytorch` where none is named: FSDP_CTS_PYTHON, else the one
+// ci/setup makes, else python3. Throws UsageError where one is named for another testee, where one of our testees has
+// no such device, and where an option of the simulated accelerator is given without it or is not understood.
+void settle(TesteeChoice& choice);
 
 // "512KB", "64 MB", "2GiB" or a number of bytes; nothing where it is none of that, is 0, or does not fit.
 std::optional<std::uint64_t> bytes_in(const std::string& text);

@@ -2,7 +2,7 @@
 
 namespace fsdp_cts::testee {
 
-std::shared_ptr<Simulation> start_simulation() {
+std::shared_ptr<Simulation> start_simulation(int) {
   return nullptr;
 }
 

@@ -5,9 +5,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <thread>
@@ -110,10 +108,9 @@ Json as_json(const sim::Finding& finding) {
 
 class SimDevice : public Simulation {
  public:
-  SimDevice() {
+  explicit SimDevice(int local_rank) {
     sim::register_device();
-    const char* rank = std::getenv("LOCAL_RANK");
-    const int index = (rank == nullptr ? 0 : std::atoi(rank)) % guard().deviceCount();
+    const int index = local_rank % guard().deviceCount();
     device_ = c10::Device(sim::device_type, static_cast<c10::DeviceIndex>(index));
     guard().setDevice(device_);
     fsdp::set_stream_namer([](c10::Stream stream, const char* name) { sim::name_stream(stream, name); });
@@ -170,8 +167,8 @@ class SimDevice : public Simulation {
 
 }  // namespace
 
-std::shared_ptr<Simulation> start_simulation() {
-  return std::make_shared<SimDevice>();
+std::shared_ptr<Simulation> start_simulation(int local_rank) {
+  return std::make_shared<SimDevice>(local_rank);
 }
 
 }  // namespace fsdp_cts::testee

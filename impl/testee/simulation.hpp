@@ -36,7 +36,7 @@ class Simulation {
   virtual void delay(std::chrono::nanoseconds duration) const = 0;  // in virtual time, the current stream
 };
 
-// Registers the device and makes that of LOCAL_RANK current. Null: this program is built without it.
-std::shared_ptr<Simulation> start_simulation();
+// Registers the device and makes that of the rank current. Null: this program is built without it.
+std::shared_ptr<Simulation> start_simulation(int local_rank);
 
 }  // namespace fsdp_cts::testee

@@ -10,6 +10,14 @@
 #include "fsdp/comm/shm.hpp"
 
 namespace fsdp_cts::testee {
+namespace {
+
+int local_rank() {
+  const char* rank = std::getenv("LOCAL_RANK");
+  return rank == nullptr ? 0 : std::atoi(rank);
+}
+
+}  // namespace
 
 Transport transport_for(const std::string& device, const std::string& backend) {
   Transport transport;
@@ -22,14 +30,13 @@ Transport transport_for(const std::string& device, const std::string& backend) {
     if (!at::hasCUDA())
       throw std::runtime_error(
           "--device cuda was asked for and this machine shows no CUDA device; see nvidia-smi");
-    const char* local_rank = std::getenv("LOCAL_RANK");
-    const auto index = static_cast<c10::DeviceIndex>(local_rank == nullptr ? 0 : std::atoi(local_rank));
-    transport = {c10::Device(c10::DeviceType::CUDA, index), "nccl", "unspecified"};
+    transport = {c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(local_rank())), "nccl",
+                 "unspecified"};
   } else if (backend == "shm") {
     transport.backend = backend;
   }
   if (device == "sim") {
-    transport.simulation = start_simulation();
+    transport.simulation = start_simulation(local_rank());
     if (!transport.simulation)
       throw std::runtime_error(
           "this program has no simulated accelerator; --device sim is for fsdp_testee_sim");

@@ -4,11 +4,9 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "harness/sim/tests/finding_text.hpp"
+#include "harness/sim/tests/two_streams.hpp"
 
 namespace fsdp_cts::sim {
 namespace {
@@ -17,27 +15,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class Streams : public ::testing::Test {
+class Streams : public TwoStreams {
  protected:
-  void SetUp() override {
-    register_device();
-    guard().synchronizeDevice(0);
-    drain_findings();
-  }
-
-  void on(c10::Stream stream, const std::function<void()>& work) {
-    const c10::StreamGuard current(stream);
-    work();
-  }
-  void wait(c10::Stream waiting, c10::Stream for_stream) {
-    c10::Event event(device_type);
-    event.record(for_stream);
-    event.block(waiting);
-  }
   static at::Tensor pinned(std::int64_t size) { return at::ones({size}, at::kFloat).pin_memory(); }
 
-  c10::Stream main_ = guard().getStream(device_zero);
-  c10::Stream side_ = guard().getNewStream(device_zero);
   at::Tensor x_ = at::ones({64}, device_zero);
   at::Tensor y_ = at::ones({64}, device_zero);
 };

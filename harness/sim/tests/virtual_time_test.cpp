@@ -6,15 +6,13 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "harness/sim/streams.hpp"
-#include "harness/sim/tests/finding_text.hpp"
+#include "harness/sim/tests/two_streams.hpp"
 
 namespace fsdp_cts::sim {
 namespace {
@@ -28,26 +26,15 @@ using namespace std::chrono_literals;
 constexpr nanoseconds on_host = 5us;
 constexpr nanoseconds on_stream = 2us;
 
-class VirtualTime : public ::testing::Test {
+class VirtualTime : public TwoStreams {
  protected:
   VirtualTime() {
-    register_device();
     set_machine("slow");
     guard().synchronizeDevice(0);
-    drain_findings();
     mark();
   }
   ~VirtualTime() override { set_machine(""); }
 
-  void on(c10::Stream stream, const std::function<void()>& work) {
-    const c10::StreamGuard current(stream);
-    work();
-  }
-  void wait(c10::Stream waiting, c10::Stream for_stream) {
-    c10::Event event(device_type);
-    event.record(for_stream);
-    event.block(waiting);
-  }
   // An operator of the program's own: 5 us on the host, 2 us and 10 us on the current stream.
   void work() {
     launch("work", {megabyte_}, {}, [] {});
@@ -55,8 +42,6 @@ class VirtualTime : public ::testing::Test {
   static constexpr nanoseconds of_work = on_stream + 10us;
   nanoseconds now() { return since_mark().duration; }
 
-  c10::Stream main_ = guard().getStream(device_zero);
-  c10::Stream side_ = guard().getNewStream(device_zero);
   at::Tensor megabyte_ = at::empty({1000000}, at::TensorOptions(device_zero).dtype(at::kByte));
 };
 

@@ -33,7 +33,7 @@ TEST(SimulationOptions, ReachTheRanksAsEnvironment) {
   choice.sim_machine = "slow";
   choice.sim_trace = "traces";
   choice.sim_memory = "64MB";
-  EXPECT_NO_THROW(check_simulation(choice));
+  EXPECT_NO_THROW(settle(choice));
   const auto environment = testee_from(choice, Suite{}).environment;
   EXPECT_EQ(environment.at("FSDP_SIM_MACHINE"), "slow");
   EXPECT_EQ(environment.at("FSDP_SIM_TRACE"), (std::filesystem::current_path() / "traces").string());
@@ -46,8 +46,7 @@ TEST(SimulationOptions, NeedTheDevice) {
     TesteeChoice choice = simulated();
     choice.device = "cuda";
     choice.*option = "slow";
-    EXPECT_THAT([&] { check_simulation(choice); },
-                ThrowsMessage<UsageError>(HasSubstr("needs --device sim")));
+    EXPECT_THAT([&] { settle(choice); }, ThrowsMessage<UsageError>(HasSubstr("needs --device sim")));
   }
 }
 
@@ -56,11 +55,10 @@ TEST(SimulationOptions, WhatIsNotUnderstood) {
   unknown.sim_machine = "h100";
   timeless.sim_trace = "traces";
   nothing.sim_memory = "0MB";
-  EXPECT_THAT([&] { check_simulation(unknown); },
+  EXPECT_THAT([&] { settle(unknown); },
               ThrowsMessage<UsageError>(HasSubstr("no machine 'h100'; there are h100-nvlink (")));
-  EXPECT_THAT([&] { check_simulation(timeless); },
-              ThrowsMessage<UsageError>(HasSubstr("needs --sim-machine")));
-  EXPECT_THAT([&] { check_simulation(nothing); }, ThrowsMessage<UsageError>(HasSubstr("not '0MB'")));
+  EXPECT_THAT([&] { settle(timeless); }, ThrowsMessage<UsageError>(HasSubstr("needs --sim-machine")));
+  EXPECT_THAT([&] { settle(nothing); }, ThrowsMessage<UsageError>(HasSubstr("not '0MB'")));
 }
 
 }  // namespace

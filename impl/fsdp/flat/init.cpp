@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/storage.hpp"
 #include "base/unit_registry.hpp"
 #include "fsdp/errors.hpp"
 #include "fsdp/wrap/module_tree.hpp"
@@ -156,8 +157,7 @@ class MemberSearch {
 void materialize(const UnitPlan& unit, const IgnoredStates& ignored, at::Device device) {
   const at::NoGradGuard no_grad;
   const auto give_memory = [&](const at::Tensor& tensor) {
-    const auto memory = at::empty(tensor.sizes(), tensor.options().device(device).requires_grad(false));
-    tensor.unsafeGetTensorImpl()->shallow_copy_from(memory.getIntrusivePtr());
+    replace_data(tensor, at::empty(tensor.sizes(), tensor.options().device(device).requires_grad(false)));
   };
   for (const auto& [name, module] : pre_order(unit.module)) {
     if (module != unit.module && is_unit(*module)) continue;

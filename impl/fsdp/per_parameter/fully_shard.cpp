@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "base/storage.hpp"
 #include "base/unit_registry.hpp"
 #include "fsdp/wrap/module_class.hpp"
 #include "per_parameter/init.hpp"
@@ -323,8 +324,7 @@ void to_meta(torch::nn::Module& module) {
   }
   const auto move = [](const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.is_meta()) return;
-    const auto empty = at::empty_like(tensor, tensor.options().device(at::kMeta));
-    tensor.unsafeGetTensorImpl()->shallow_copy_from(empty.getIntrusivePtr());
+    replace_data(tensor, at::empty_like(tensor, tensor.options().device(at::kMeta)));
     if (tensor.is_leaf()) tensor.mutable_grad().reset();
   };
   for (const auto& entry : parameters) move(entry.value());
@@ -340,8 +340,7 @@ void to_empty(torch::nn::Module& module, at::Device device) {
       if (done.insert(state->group()).second) state->group()->materialize(device);
       return;
     }
-    const auto empty = at::empty_like(tensor, tensor.options().device(device));
-    tensor.unsafeGetTensorImpl()->shallow_copy_from(empty.getIntrusivePtr());
+    replace_data(tensor, at::empty_like(tensor, tensor.options().device(device)));
   };
   for (const auto& parameter : module.parameters()) {
     if (parameter.is_meta()) materialize(parameter);

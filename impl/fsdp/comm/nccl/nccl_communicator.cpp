@@ -1,10 +1,9 @@
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
+#include "base/streams.hpp"
 #include "comm/store_group.hpp"
 #include "fsdp/comm/nccl.hpp"
 #include "fsdp/errors.hpp"
@@ -16,9 +15,9 @@ namespace {
 class NcclWork : public Work {
  public:
   NcclWork(std::shared_ptr<Communicator> group, std::vector<at::Tensor> tensors)
-      : group_(std::move(group)), tensors_(std::move(tensors)), device_(group_->device()) {
-    done_.record(current_stream());
-  }
+      : group_(std::move(group)),
+        tensors_(std::move(tensors)),
+        done_(StreamEvent::record(group_->device())) {}
   ~NcclWork() override {
     // The buffers go back to the current stream's memory: it must not run ahead of the collective.
     try {
@@ -26,17 +25,12 @@ class NcclWork : public Work {
     } catch (const std::exception&) {  // the same failure reaches whoever does wait
     }
   }
-  void wait() final { done_.block(current_stream()); }
+  void wait() final { done_.block_current(); }
 
  private:
-  c10::Stream current_stream() const {
-    return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-  }
-
   std::shared_ptr<Communicator> group_;
   std::vector<at::Tensor> tensors_;
-  at::Device device_;
-  c10::Event done_{c10::DeviceType::CUDA};
+  StreamEvent done_;
 };
 
 c10d::ReduceOp reduce_op(const Reduction& reduction) {
