@@ -1,31 +1,32 @@
 // One rank of the C++ side of the step benchmark. A request {"model": "tiny8", "what": "fsdp2", "steps": 20}
 // on stdin is answered by
 // {"ms": [...], "loss": "0x1.8p-1"} on stdout; `what` is
-//   fsdp2    the C++ FSDP2 library on Gloo
+//   fsdp2    the C++ FSDP2 library
 //   fsdp1    the same library's flat parameters, settings as Python's defaults
 //   plain    the same model unsharded; the ranks do not talk
 //   replay   the collectives that one fsdp2 step issued, in order, each waited for, no computation
 // Models stay built between requests, and the process sleeps while it waits, so that programs can be measured
-// in turns.
+// in turns. On the simulated accelerator (fsdp_step_bench_sim --device sim) an answer has "findings", too, and, where
+// FSDP_SIM_MACHINE names a machine, "virtual": a step's numbers in virtual time, ns and bytes, one object a step.
 //
-//   RANK=0 WORLD_SIZE=2 FSDP_BENCH_RENDEZVOUS=/tmp/store fsdp_step_bench     (and RANK=1 beside it)
+//   RANK=0 WORLD_SIZE=2 FSDP_CTS_RENDEZVOUS=/tmp/store fsdp_step_bench     (and RANK=1 beside it)
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/optim/sgd.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "fsdp/comm/gloo.hpp"
 #include "fsdp/comm/recording.hpp"
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
 #include "fsdp/fully_shard.hpp"
 #include "impl/bench/workload.hpp"
+#include "impl/testee/transport.hpp"
 
 namespace fsdp_cts::bench {
 namespace {
@@ -74,11 +75,12 @@ class Replay : public Variant {
   Replay(std::vector<fsdp::CollectiveEvent> events, std::shared_ptr<fsdp::Communicator> world)
       : events_(std::move(events)), world_(std::move(world)) {
     for (const fsdp::CollectiveEvent& event : events_) {
-      const at::Tensor large = at::ones({std::max(event.in_numel, event.out_numel)}, event.dtype);
+      const auto options = at::TensorOptions(world_->device()).dtype(event.dtype);
+      const at::Tensor large = at::ones({std::max(event.in_numel, event.out_numel)}, options);
       const std::int64_t small = std::min(event.in_numel, event.out_numel);
       buffers_.push_back({large, event.kind == fsdp::CollectiveKind::all_gather
                                      ? large.narrow(0, world_->rank() * small, small)
-                                     : at::empty({small}, event.dtype)});
+                                     : at::empty({small}, options)});
     }
   }
   at::Tensor step() override {
@@ -107,22 +109,26 @@ class Replay : public Variant {
   std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
 };
 
-std::vector<fsdp::CollectiveEvent> events_of_one_step(const std::string& model, int rank,
+Workload workload(const std::string& model, const std::shared_ptr<fsdp::Communicator>& world) {
+  return make_workload(model, static_cast<int>(world->rank()), world->device());
+}
+
+std::vector<fsdp::CollectiveEvent> events_of_one_step(const std::string& model,
                                                       const std::shared_ptr<fsdp::Communicator>& world) {
   const auto trace = std::make_shared<fsdp::Trace>();
-  Training training(sharded(make_workload(model, rank), fsdp::recording(world, trace)));
+  Training training(sharded(workload(model, world), fsdp::recording(world, trace)));
   training.step();  // the first step may do more than the others
   trace->take();
   training.step();
   return trace->take();
 }
 
-std::unique_ptr<Variant> make_variant(const std::string& model, const std::string& what, int rank,
+std::unique_ptr<Variant> make_variant(const std::string& model, const std::string& what,
                                       const std::shared_ptr<fsdp::Communicator>& world) {
-  if (what == "plain") return std::make_unique<Training>(make_workload(model, rank));
-  if (what == "fsdp2") return std::make_unique<Training>(sharded(make_workload(model, rank), world));
-  if (what == "fsdp1") return std::make_unique<Training>(flattened(make_workload(model, rank), world));
-  if (what == "replay") return std::make_unique<Replay>(events_of_one_step(model, rank, world), world);
+  if (what == "plain") return std::make_unique<Training>(workload(model, world));
+  if (what == "fsdp2") return std::make_unique<Training>(sharded(workload(model, world), world));
+  if (what == "fsdp1") return std::make_unique<Training>(flattened(workload(model, world), world));
+  if (what == "replay") return std::make_unique<Replay>(events_of_one_step(model, world), world);
   throw std::invalid_argument("unknown variant \"" + what + "\"; known: fsdp1, fsdp2, plain, replay");
 }
 
@@ -132,44 +138,57 @@ std::string hexadecimal(double value) {
   return text;
 }
 
-nlohmann::json answer(Variant& variant, int steps) {
-  auto milliseconds = nlohmann::json::array();
+nlohmann::json as_json(const testee::Stretch& stretch) {
+  return {{"duration", stretch.duration.count()},
+          {"compute", stretch.compute.count()},
+          {"communication", stretch.communication.count()},
+          {"exposed_communication", stretch.exposed_communication.count()},
+          {"peak_bytes", stretch.peak_bytes}};
+}
+
+nlohmann::json answer(Variant& variant, int steps, testee::Simulation* simulation) {
+  nlohmann::json result = {{"ms", nlohmann::json::array()}};
   at::Tensor loss;
   for (int i = 0; i < steps; ++i) {
+    if (simulation) simulation->begin_stretch();
     const auto begin = std::chrono::steady_clock::now();
     loss = variant.step();
-    milliseconds.push_back(
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
+    const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - begin;
+    result["ms"].push_back(taken.count());
+    const auto stretch = simulation ? simulation->end_stretch() : std::nullopt;
+    if (stretch) result["virtual"].push_back(as_json(*stretch));
   }
-  nlohmann::json result = {{"ms", milliseconds}};
+  if (simulation) result["findings"] = simulation->findings();
   if (loss.defined()) result["loss"] = hexadecimal(loss.item<double>());
   return result;
 }
 
-void serve() {
+void serve(const std::string& device, const std::string& backend) {
   at::set_num_threads(1);
-  const char* store = std::getenv("FSDP_BENCH_RENDEZVOUS");
-  if (store == nullptr)
-    throw std::runtime_error(
-        "set RANK, WORLD_SIZE and FSDP_BENCH_RENDEZVOUS (a fresh path that all ranks see); see ci/bench");
-  const fsdp::Rendezvous rendezvous = fsdp::rendezvous_from_environment(store);
-  const std::shared_ptr<fsdp::Communicator> world = fsdp::make_gloo_communicator(rendezvous);
+  const testee::Transport transport = testee::transport_for(device, backend);
+  const std::shared_ptr<fsdp::Communicator> world = testee::make_world(transport);
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Variant>> variants;
   for (std::string line; std::getline(std::cin, line);) {
     const nlohmann::json request = nlohmann::json::parse(line);
     const std::string model = request.at("model"), what = request.at("what");
     std::unique_ptr<Variant>& variant = variants[{model, what}];
-    if (!variant) variant = make_variant(model, what, static_cast<int>(rendezvous.rank), world);
-    std::cout << answer(*variant, request.at("steps")).dump() << std::endl;
+    if (!variant) variant = make_variant(model, what, world);
+    std::cout << answer(*variant, request.at("steps"), transport.simulation.get()).dump() << std::endl;
   }
 }
 
 }  // namespace
 }  // namespace fsdp_cts::bench
 
-int main() {
+int main(int argc, char** argv) {
+  CLI::App app("One rank of the C++ side of the step benchmark; ci/bench drives it.");
+  std::string device = "cpu", backend = "gloo";
+  app.add_option("--device", device, "cpu, or sim: the simulated accelerator (fsdp_step_bench_sim)")
+      ->capture_default_str();
+  app.add_option("--backend", backend, "gloo, or shm: shared memory")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
   try {
-    fsdp_cts::bench::serve();
+    fsdp_cts::bench::serve(device, backend);
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "fsdp_step_bench: " << error.what() << '\n';

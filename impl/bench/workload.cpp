@@ -16,10 +16,19 @@
 namespace fsdp_cts::bench {
 namespace {
 
-constexpr std::int64_t width = 384, layers = 6, heads = 6, vocabulary = 2048, sequence = 128,
-                       batch = 2;  // of the decoder
+struct DecoderShape {
+  std::int64_t layers, width, heads, sequence;
+};
+constexpr std::int64_t vocabulary = 2048, batch = 2;  // of decoders
 
-FSDP_HOOKED_MODULE(HookedLinear, torch::nn::LinearImpl);
+// As Python's nn.Linear: one operator. LibTorch's own adds the bias with a second.
+class LinearImpl : public torch::nn::LinearImpl {
+ public:
+  using torch::nn::LinearImpl::LinearImpl;
+  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight, bias); }
+};
+TORCH_MODULE(Linear);
+FSDP_HOOKED_MODULE(HookedLinear, LinearImpl);
 
 // Linear layers one after the other, with or without a ReLU behind each.
 class StackImpl : public torch::nn::Module {
@@ -41,11 +50,23 @@ class StackImpl : public torch::nn::Module {
 };
 FSDP_HOOKED_MODULE(Stack, StackImpl);
 
+torch::nn::LayerNorm norm(std::int64_t width) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
+}
+
 class BlockImpl : public torch::nn::Module {
  public:
+  explicit BlockImpl(const DecoderShape& shape)
+      : heads_(shape.heads),
+        norm1(register_module("norm1", norm(shape.width))),
+        qkv(register_module("qkv", Linear(shape.width, 3 * shape.width))),
+        projection(register_module("projection", Linear(shape.width, shape.width))),
+        norm2(register_module("norm2", norm(shape.width))),
+        up(register_module("up", Linear(shape.width, 4 * shape.width))),
+        down(register_module("down", Linear(4 * shape.width, shape.width))) {}
   at::Tensor forward(at::Tensor x) {
     std::vector<at::Tensor> parts = qkv->forward(norm1->forward(x)).chunk(3, -1);
-    for (at::Tensor& part : parts) part = part.view({batch, sequence, heads, -1}).transpose(1, 2);
+    for (at::Tensor& part : parts) part = part.view({x.size(0), x.size(1), heads_, -1}).transpose(1, 2);
     const at::Tensor attended =
         at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true);
     x = x + projection->forward(attended.transpose(1, 2).reshape(x.sizes()));
@@ -53,39 +74,37 @@ class BlockImpl : public torch::nn::Module {
   }
 
  private:
-  torch::nn::LayerNorm norm1 =
-      register_module("norm1", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
-  torch::nn::Linear qkv = register_module("qkv", torch::nn::Linear(width, 3 * width));
-  torch::nn::Linear projection = register_module("projection", torch::nn::Linear(width, width));
-  torch::nn::LayerNorm norm2 =
-      register_module("norm2", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
-  torch::nn::Linear up = register_module("up", torch::nn::Linear(width, 4 * width));
-  torch::nn::Linear down = register_module("down", torch::nn::Linear(4 * width, width));
+  std::int64_t heads_;
+  torch::nn::LayerNorm norm1;
+  Linear qkv, projection;
+  torch::nn::LayerNorm norm2;
+  Linear up, down;
 };
 FSDP_HOOKED_MODULE(Block, BlockImpl);
 
 class DecoderImpl : public torch::nn::Module {
  public:
-  DecoderImpl() {
-    for (std::int64_t i = 0; i < layers; ++i)
-      blocks_.push_back(register_module("block" + std::to_string(i), Block()));
-    norm_ = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
-    head_ =
-        register_module("head", torch::nn::Linear(torch::nn::LinearOptions(width, vocabulary).bias(false)));
+  explicit DecoderImpl(const DecoderShape& shape)
+      : tokens_(register_module("tokens", torch::nn::Embedding(vocabulary, shape.width))),
+        positions_(register_module("positions", torch::nn::Embedding(shape.sequence, shape.width))) {
+    for (std::int64_t i = 0; i < shape.layers; ++i)
+      blocks_.push_back(register_module("block" + std::to_string(i), Block(shape)));
+    norm_ = register_module("norm", norm(shape.width));
+    head_ = register_module(
+        "head", Linear(torch::nn::LinearOptions(shape.width, vocabulary).bias(false)));
   }
   at::Tensor forward(at::Tensor ids) {
-    at::Tensor x = tokens_->forward(ids) + positions_->forward(at::arange(sequence));
+    at::Tensor x = tokens_->forward(ids) + positions_->forward(at::arange(ids.size(1), ids.options()));
     for (Block& block : blocks_) x = block(x);
     return head_->forward(norm_->forward(x));
   }
   const std::vector<Block>& blocks() const { return blocks_; }
 
  private:
-  torch::nn::Embedding tokens_ = register_module("tokens", torch::nn::Embedding(vocabulary, width));
-  torch::nn::Embedding positions_ = register_module("positions", torch::nn::Embedding(sequence, width));
+  torch::nn::Embedding tokens_, positions_;
   std::vector<Block> blocks_;
   torch::nn::LayerNorm norm_{nullptr};
-  torch::nn::Linear head_{nullptr};
+  Linear head_{nullptr};
 };
 FSDP_HOOKED_MODULE(Decoder, DecoderImpl);
 
@@ -106,7 +125,7 @@ at::Tensor uniform(at::IntArrayRef shape, std::uint32_t stream, double scale) {
   return result;
 }
 
-at::Tensor token_ids(std::uint32_t stream) {
+at::Tensor token_ids(std::int64_t sequence, std::uint32_t stream) {
   at::Tensor ids = at::empty({batch, sequence}, at::kLong);
   for (std::int64_t i = 0; i < ids.numel(); ++i)
     ids.data_ptr<std::int64_t>()[i] = hashed(static_cast<std::uint32_t>(i), stream) % vocabulary;
@@ -130,21 +149,23 @@ void fill(torch::nn::Module& model) {
 }
 
 Workload stack_workload(std::int64_t depth, std::int64_t root_layers, std::int64_t features, bool relu,
-                        std::int64_t rows, int rank) {
+                        std::int64_t rows, int rank, c10::Device device) {
   Stack stack(depth + root_layers, features, relu);
   fill(*stack);
-  const at::Tensor input = uniform({rows, features}, 1000 + static_cast<std::uint32_t>(rank), 1.0);
+  stack->to(device);
+  const at::Tensor input = uniform({rows, features}, 1000 + static_cast<std::uint32_t>(rank), 1.0).to(device);
   Workload work{stack.ptr(), stack->children(),
                 [stack, input]() mutable { return stack(input).square().mean(); }};
   work.units.resize(static_cast<std::size_t>(depth));
   return work;
 }
 
-Workload decoder_workload(int rank) {
-  Decoder decoder;
+Workload decoder_workload(const DecoderShape& shape, int rank, c10::Device device) {
+  Decoder decoder(shape);
   fill(*decoder);
-  const at::Tensor ids = token_ids(1000 + static_cast<std::uint32_t>(rank)),
-                   targets = token_ids(2000 + static_cast<std::uint32_t>(rank));
+  decoder->to(device);
+  const at::Tensor ids = token_ids(shape.sequence, 1000 + static_cast<std::uint32_t>(rank)).to(device),
+                   targets = token_ids(shape.sequence, 2000 + static_cast<std::uint32_t>(rank)).to(device);
   Workload work{decoder.ptr(), {}, [decoder, ids, targets]() mutable {
                   return torch::nn::functional::cross_entropy(decoder(ids).flatten(0, 1), targets.flatten());
                 }};
@@ -154,12 +175,13 @@ Workload decoder_workload(int rank) {
 
 }  // namespace
 
-Workload make_workload(const std::string& name, int rank) {
-  if (name == "tiny8") return stack_workload(8, 1, 16, false, 4, rank);
-  if (name == "tiny64") return stack_workload(64, 1, 16, false, 4, rank);
-  if (name == "mlp") return stack_workload(4, 0, 1024, true, 64, rank);
-  if (name == "decoder") return decoder_workload(rank);
-  throw std::invalid_argument("unknown model \"" + name + "\"; known: tiny8, tiny64, mlp, decoder");
+Workload make_workload(const std::string& name, int rank, c10::Device device) {
+  if (name == "tiny8") return stack_workload(8, 1, 16, false, 4, rank, device);
+  if (name == "tiny64") return stack_workload(64, 1, 16, false, 4, rank, device);
+  if (name == "mlp") return stack_workload(4, 0, 1024, true, 64, rank, device);
+  if (name == "decoder") return decoder_workload({6, 384, 6, 128}, rank, device);
+  if (name == "decoder8") return decoder_workload({8, 768, 12, 256}, rank, device);
+  throw std::invalid_argument("unknown model \"" + name + "\"; known: tiny8, tiny64, mlp, decoder, decoder8");
 }
 
 }  // namespace fsdp_cts::bench

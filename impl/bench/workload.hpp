@@ -3,6 +3,7 @@
 // from the same bits.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <torch/nn/module.h>
 
 #include <functional>
@@ -22,7 +23,8 @@ struct Workload {
 };
 
 // "tiny8", "tiny64": 8 or 64 Linear(16,16) units and one more layer in the root. "mlp": four
-// Linear(1024,1024), batch 64. "decoder": 12.3 M parameters. Throws std::invalid_argument for another name.
-Workload make_workload(const std::string& name, int rank);
+// Linear(1024,1024), batch 64. "decoder": 6 blocks, 12.3 M parameters; "decoder8": 8 blocks, 60 M. Model and data are
+// on `device`. Throws std::invalid_argument for another name.
+Workload make_workload(const std::string& name, int rank, c10::Device device);
 
 }  // namespace fsdp_cts::bench

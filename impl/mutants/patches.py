@@ -386,8 +386,8 @@ bool select(const std::string& id);
 std::vector<std::string> ids();
 
 /// Whether this process is that patch. Asked whenever a function is entered that the patch changes: with
-/// FSDP_MUTANTS_REACHED=<folder> in the environment every process leaves there, at its end, a file with the ids for
-/// which it was asked.
+/// FSDP_MUTANTS_REACHED=<folder> in the environment every process writes there, into a file of its own, the ids for
+/// which it is asked: each at once, since a testee may end in any way.
 inline bool is(int number) {
   if (notes_reached) note_reached(number);
   return selected == number;
@@ -413,27 +413,16 @@ namespace {{
 constexpr size_t kPatches = {count};
 std::array<std::atomic<bool>, kPatches + 1> reached;
 
-void write_reached() {{
-  std::ofstream file(std::string(std::getenv("FSDP_MUTANTS_REACHED")) + "/" + std::to_string(::getpid()));
-  const auto known = ids();
-  for (size_t i = 0; i < known.size(); ++i) {{
-    if (reached[i + 1]) file << known[i] << '\\n';
-  }}
-}}
-
-bool asked_to_note() {{
-  if (!std::getenv("FSDP_MUTANTS_REACHED")) return false;
-  std::atexit(write_reached);
-  return true;
-}}
-
 }}  // namespace
 
 int selected = 0;
-bool notes_reached = asked_to_note();
+bool notes_reached = std::getenv("FSDP_MUTANTS_REACHED") != nullptr;
 
 void note_reached(int number) {{
-  reached[static_cast<size_t>(number)] = true;
+  const auto index = static_cast<size_t>(number);
+  if (reached[index].exchange(true)) return;
+  std::ofstream(std::string(std::getenv("FSDP_MUTANTS_REACHED")) + "/" + std::to_string(::getpid()), std::ios::app)
+      << ids()[index - 1] + '\\n';
 }}
 
 // The patch of number 1 comes first.

@@ -151,6 +151,13 @@ class SimDevice : public Simulation {
   void delay(std::chrono::nanoseconds duration) const override {
     sim::delay_stream(guard().getStream(device_), duration);
   }
+  void begin_stretch() const override { sim::mark(); }
+  std::optional<Stretch> end_stretch() const override {
+    if (sim::machine().empty()) return std::nullopt;
+    const sim::StepNumbers numbers = sim::since_mark();
+    return Stretch{numbers.duration, numbers.compute, numbers.communication, numbers.exposed_communication,
+                   numbers.peak_memory.at(static_cast<std::size_t>(device_.index()))};
+  }
 
  private:
   std::int64_t allocated() const {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,12 @@
 #include "harness/protocol/frame.hpp"
 
 namespace fsdp_cts::testee {
+
+// A stretch of the program in virtual time, as sim::StepNumbers has it; memory is that of this rank's device.
+struct Stretch {
+  std::chrono::nanoseconds duration{}, compute{}, communication{}, exposed_communication{};
+  std::size_t peak_bytes = 0;
+};
 
 class Simulation {
  public:
@@ -34,6 +41,8 @@ class Simulation {
   virtual std::int64_t kept_bytes() const = 0;           // more on the device than when the case began
   virtual void name_buffer(const at::Tensor& tensor, const std::string& name) const = 0;
   virtual void delay(std::chrono::nanoseconds duration) const = 0;  // in virtual time, the current stream
+  virtual void begin_stretch() const = 0;
+  virtual std::optional<Stretch> end_stretch() const = 0;  // since begin_stretch; nothing where no machine is chosen
 };
 
 // Registers the device and makes that of the rank current. Null: this program is built without it.
