@@ -90,8 +90,7 @@ class DecoderImpl : public torch::nn::Module {
     for (std::int64_t i = 0; i < shape.layers; ++i)
       blocks_.push_back(register_module("block" + std::to_string(i), Block(shape)));
     norm_ = register_module("norm", norm(shape.width));
-    head_ = register_module(
-        "head", Linear(torch::nn::LinearOptions(shape.width, vocabulary).bias(false)));
+    head_ = register_module("head", Linear(torch::nn::LinearOptions(shape.width, vocabulary).bias(false)));
   }
   at::Tensor forward(at::Tensor ids) {
     at::Tensor x = tokens_->forward(ids) + positions_->forward(at::arange(ids.size(1), ids.options()));
