@@ -3,6 +3,7 @@ PyTorch forget one of its waits, to see that the device notices."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import linecache
 import os
@@ -71,9 +72,24 @@ class SimulatedTestee(PyTorchTestee):
     def rendezvous(self) -> None:
         super().rendezvous()
         self._sim.synchronize()  # nothing of an earlier case is unfinished
+        machine = os.environ.get("FSDP_SIM_MACHINE", "")  # a case may choose one by a switch
+        if machine != self._sim.machine():
+            self._sim.set_machine(machine)
         self._sim.drain_findings()
         self._launches_before = self._sim.launches()
         self._sim.begin_trace_of(self.context.case["id"])
+        self._begin_stretch()
+
+    def _begin_stretch(self) -> None:
+        if self._sim.machine():
+            self._sim.mark()
+
+    def virtual_time(self) -> dict[str, int]:
+        if not self._sim.machine():
+            return {}
+        numbers = dataclasses.asdict(self._sim.since_mark())
+        self._begin_stretch()
+        return {name: numbers[name] for name in ("duration", "compute", "communication", "exposed_communication")}
 
     def end_case(self) -> None:
         super().end_case()

@@ -167,7 +167,7 @@ class FullyShard(TesteeCase):
     def test_what_cannot_be_done_is_said_before_acting(self) -> None:
         for program, reason in [
             ([*MADE, step("enter", scope="summon", model="model")], "FSDP1's"),
-            ([*MADE, step("delay", milliseconds=1, at="now"), observe("memory")], "memory"),
+            ([*MADE, step("delay", milliseconds=1, at="now"), observe("weather")], "weather"),
         ]:
             answers = self.session.run({"models": {"model": MODEL}, "plans": {"model": plan()}, "program": program}, DATA)
             for answer in answers:

@@ -24,7 +24,7 @@ struct Case {
   std::string method;    // "F2MP/Class/method": the upstream method, also for twins
   int world = 0;
   Lane lane = Lane::tolerance;
-  std::vector<std::string> requires_;      // "gpu", "cuda", "nccl", "compiler"
+  std::vector<std::string> requires_;      // "gpu", "cuda", "sim", "nccl", "compiler"
   int seed_cases = 0;                      // upstream cases this one stands for; 0 for additions
   std::optional<std::string> skip_reason;  // upstream returns early here
   std::string cpu_form;                    // what is done instead of what only a GPU can do; else empty

@@ -31,6 +31,7 @@ Json machine_facts(const Machine& machine) {
           {"memory_gib", std::lround(memory / (1 << 30))},
           {"gpus", machine.gpus},
           {"cuda", machine.cuda},
+          {"simulated", machine.simulated},
           {"nccl", machine.nccl},
           {"compiler", machine.compiler}};
 }

@@ -5,7 +5,7 @@
 
 namespace fsdp_cts {
 
-// {system, cpu, cores, memory_gib, gpus, cuda, nccl, compiler}
+// {system, cpu, cores, memory_gib, gpus, cuda, simulated, nccl, compiler}
 Json machine_facts(const Machine& machine);
 
 }  // namespace fsdp_cts

@@ -130,7 +130,10 @@ std::vector<Case> cases_of(const RunOptions& options, const Suite& suite,
 
 // With the devices that the run simulates.
 Machine offered(Machine machine, const RunOptions& options) {
-  if (options.testee.device == "sim") machine.gpus = simulated_devices;
+  if (options.testee.device == "sim") {
+    machine.gpus = simulated_devices;
+    machine.simulated = true;
+  }
   return machine;
 }
 

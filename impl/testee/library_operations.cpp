@@ -95,6 +95,16 @@ void LibraryOperations::sleep(std::chrono::milliseconds duration) {
   library_->delays.wait(duration);
 }
 
+std::map<std::string, std::int64_t> LibraryOperations::virtual_time() {
+  const auto stretch = simulation() ? simulation()->end_stretch() : std::nullopt;
+  if (!stretch) return {};
+  simulation()->begin_stretch();
+  return {{"duration", stretch->duration.count()},
+          {"compute", stretch->compute.count()},
+          {"communication", stretch->communication.count()},
+          {"exposed_communication", stretch->exposed_communication.count()}};
+}
+
 std::chrono::milliseconds LibraryOperations::clock() const {
   return sdk::Operations::clock() + library_->delays.counted();
 }

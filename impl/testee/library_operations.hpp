@@ -60,6 +60,7 @@ class LibraryOperations : public sdk::Operations {
   std::optional<std::int64_t> device_kept_bytes() override;
   void sleep(std::chrono::milliseconds duration) override;
   std::chrono::milliseconds clock() const override;
+  std::map<std::string, std::int64_t> virtual_time() override;
   c10::Device device() const override { return library_->settings.transport.device; }
   std::optional<sdk::ErrorReport> describe(std::exception_ptr error) const override;
 

@@ -6,6 +6,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <thread>
@@ -122,10 +123,12 @@ class SimDevice : public Simulation {
   }
   void begin_case(const std::string& id) override {
     guard().synchronizeDevice(device_.index());
+    choose_machine();
     sim::drain_findings();
     launches_before_ = sim::launches();
     bytes_before_ = allocated();
     sim::begin_trace_of(id);
+    begin_stretch();
   }
   void end_case() override { sim::end_trace(); }
   std::shared_ptr<void> unobserved() const override { return std::make_shared<sim::Unobserved>(); }
@@ -151,7 +154,9 @@ class SimDevice : public Simulation {
   void delay(std::chrono::nanoseconds duration) const override {
     sim::delay_stream(guard().getStream(device_), duration);
   }
-  void begin_stretch() const override { sim::mark(); }
+  void begin_stretch() const override {
+    if (!sim::machine().empty()) sim::mark();
+  }
   std::optional<Stretch> end_stretch() const override {
     if (sim::machine().empty()) return std::nullopt;
     const sim::StepNumbers numbers = sim::since_mark();
@@ -160,6 +165,13 @@ class SimDevice : public Simulation {
   }
 
  private:
+  // A case may choose one by a switch.
+  static void choose_machine() {
+    const char* wanted = std::getenv("FSDP_SIM_MACHINE");
+    const std::string name = wanted == nullptr ? "" : wanted;
+    if (name != sim::machine()) sim::set_machine(name);
+  }
+
   std::int64_t allocated() const {
     return c10::getDeviceAllocator(sim::device_type)
         ->getDeviceStats(device_.index())

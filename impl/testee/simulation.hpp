@@ -41,9 +41,8 @@ class Simulation {
   virtual std::int64_t kept_bytes() const = 0;           // more on the device than when the case began
   virtual void name_buffer(const at::Tensor& tensor, const std::string& name) const = 0;
   virtual void delay(std::chrono::nanoseconds duration) const = 0;  // in virtual time, the current stream
-  virtual void begin_stretch() const = 0;
-  virtual std::optional<Stretch> end_stretch()
-      const = 0;  // since begin_stretch; nothing where no machine is chosen
+  virtual void begin_stretch() const = 0;                           // nothing where no machine is chosen
+  virtual std::optional<Stretch> end_stretch() const = 0;           // since begin_stretch
 };
 
 // Registers the device and makes that of the rank current. Null: this program is built without it.

@@ -26,6 +26,8 @@ const std::map<std::string, ExpectationCheck>& expectation_kinds() {
       {"training_state", check_training_state},
       {"devices", check_devices},
       {"elapsed", check_elapsed},
+      {"memory", check_memory},
+      {"virtual_time", check_virtual_time},
       {"registered_parameters", check_registered_parameters},
       {"gradient_none", check_gradient_none},
       {"requires_grad", check_requires_grad},

@@ -33,6 +33,8 @@ void check_counters(const Json&, const Selection&, const JudgeContext&, Outcome&
 void check_training_state(const Json&, const Selection&, const JudgeContext&, Outcome&);
 void check_devices(const Json&, const Selection&, const JudgeContext&, Outcome&);
 void check_elapsed(const Json&, const Selection&, const JudgeContext&, Outcome&);
+void check_memory(const Json&, const Selection&, const JudgeContext&, Outcome&);
+void check_virtual_time(const Json&, const Selection&, const JudgeContext&, Outcome&);
 void check_registered_parameters(const Json&, const Selection&, const JudgeContext&, Outcome&);
 void check_requires_grad(const Json&, const Selection&, const JudgeContext&, Outcome&);
 void check_gradient_none(const Json&, const Selection&, const JudgeContext&, Outcome&);

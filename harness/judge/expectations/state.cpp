@@ -1,6 +1,8 @@
 // unit_tree: the wrapped modules and their settings. counters: how often something happened. training_state:
 // idle again. devices: where parameters lie. registered_parameters: what an optimizer is given.
 // elapsed: how long something took at least.
+// memory: how much more of the device's memory is in use, or was at most.
+// virtual_time: how much of the communication was hidden.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -181,6 +183,60 @@ void check_elapsed(const Json& arguments, const Selection& selection, const Judg
                  took, arguments.at("at_least")}));
     return;
   }
+}
+
+// On every rank, from the first observation with the one label to the last with the other.
+void check_memory(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                  Outcome& outcome) {
+  const std::string from = arguments.at("labels").at(0), to = arguments.at("labels").at(1);
+  const std::string which = arguments.at("is");
+  std::map<int, std::int64_t> begun;
+  std::map<int, std::pair<std::int64_t, Place>> ended;
+  for (const auto& [place, fact] : selected_facts(context, selection, "memory")) {
+    const Json& values = fact->at("values");
+    const std::string& label = context.program.at(place.step).label;
+    if (!values.contains("current") || !values.contains("peak")) continue;  // it does not count
+    if (label == from) begun.try_emplace(place.rank.value_or(0), values.at("current").get<std::int64_t>());
+    if (label == to)
+      ended.insert_or_assign(place.rank.value_or(0), std::pair(values.at(which).get<std::int64_t>(), place));
+  }
+  if (begun.empty() || begun.size() != ended.size()) return nothing_observed(outcome, "memory");
+  const auto least = arguments.at("at_least").get<std::int64_t>(),
+             most = arguments.at("at_most").get<std::int64_t>();
+  for (const auto& [rank, end] : ended) {
+    const std::int64_t grew = end.first - begun[rank];
+    if (least <= grew && grew <= most) continue;
+    outcome.findings.push_back(
+        failure(context, end.second,
+                {"memory",
+                 fmt::format("{}: {} device memory is {} bytes more than at '{}', and must be {} to {} more",
+                             describe(end.second), which, grew, from, least, most),
+                 grew, fmt::format("{} to {}", least, most)}));
+    return;
+  }
+}
+
+void check_virtual_time(const Json& arguments, const Selection& selection, const JudgeContext& context,
+                        Outcome& outcome) {
+  const auto facts = selected_facts(context, selection, "virtual_time");
+  const auto percent = arguments.at("exposed_percent").get<std::int64_t>();
+  bool communicated = false;
+  for (const auto& [place, fact] : facts) {
+    const Json& values = fact->at("values");
+    const auto all = values.value("communication", std::int64_t{0}),
+               exposed = values.value("exposed_communication", std::int64_t{0});
+    communicated = communicated || all > 0;
+    if (100 * exposed <= percent * all) continue;
+    outcome.findings.push_back(failure(
+        context, place,
+        {"virtual_time",
+         fmt::format(
+             "{}: {} of {} ns of communication are not hidden behind computation; at most {} % may be",
+             describe(place), exposed, all, percent),
+         exposed, percent * all / 100}));
+    return;
+  }
+  if (!communicated) nothing_observed(outcome, "virtual_time");
 }
 
 }  // namespace fsdp_cts

@@ -204,6 +204,54 @@ TEST(Elapsed, BetweenTwoClocks) {
       "elapsed");
 }
 
+TEST(Memory, GrowsBetweenTwoObservations) {
+  HandMade made;
+  const auto memory = [&](int step, int rank, Json values) {
+    made.observation(step, rank).entries.push_back({{"what", "memory"}, {"values", std::move(values)}});
+  };
+  for (const int rank : {0, 1}) {
+    memory(HandMade::after_backward, rank, {{"current", 1000}, {"peak", 9000}});
+    memory(HandMade::after_step, rank, {{"current", 1600}, {"peak", rank == 0 ? 2000 : 2001}});
+  }
+  const auto grows = [](const char* is, int least, int most) {
+    return Json::array({{{"memory",
+                          {{"is", is},
+                           {"labels", {"after_backward", "after_step"}},
+                           {"at_least", least},
+                           {"at_most", most}}}}})
+        .dump();
+  };
+  expect_pass(made, grows("current", 600, 600).c_str());
+  expect_code(made, grows("current", 0, 599).c_str(), "memory");
+  expect_code(made, grows("current", 601, 700).c_str(), "memory");
+  expect_pass(made, grows("peak", 0, 1001).c_str());
+  EXPECT_THAT(expect_code(made, grows("peak", 0, 1000).c_str(), "memory").summary,
+              ::testing::HasSubstr(
+                  "on rank 1: peak device memory is 1001 bytes more than at 'after_backward', and must "
+                  "be 0 to 1000"));
+
+  made.entry(HandMade::after_step, 1, "memory")["values"] = Json::object();  // nobody counts
+  expect_code(made, grows("peak", 0, 1001).c_str(), "nothing_observed", VerdictKind::unresolved);
+}
+
+TEST(VirtualTime, HidesCommunication) {
+  HandMade made;
+  const auto observed = [&](int rank, std::int64_t communication, std::int64_t exposed) {
+    made.observation(HandMade::after_step, rank)
+        .entries.push_back(
+            {{"what", "virtual_time"},
+             {"values", {{"communication", communication}, {"exposed_communication", exposed}}}});
+  };
+  observed(0, 1000, 170);
+  observed(1, 1000, 180);
+  expect_pass(made, R"([{"virtual_time": {"exposed_percent": 18}}])");
+  expect_code(made, R"([{"virtual_time": {"exposed_percent": 17}}])", "virtual_time");
+  for (const int rank : {0, 1})
+    made.entry(HandMade::after_step, rank, "virtual_time")["values"] = Json::object();
+  expect_code(made, R"([{"virtual_time": {"exposed_percent": 100}}])", "nothing_observed",
+              VerdictKind::unresolved);
+}
+
 TEST(Layout, ChunksAlongDimensionZero) {
   HandMade made;
   expect_pass(made, R"([{"layout": {"kind": "chunk_dim0", "sharded": true}}])");

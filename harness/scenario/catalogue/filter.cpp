@@ -13,7 +13,7 @@ namespace {
 
 const std::vector<std::string> attribute_names = {"seed", "lane", "world", "label"};
 const std::vector<std::string> lanes = {"exact", "tolerance", "structure"};
-const std::vector<std::string> labels = {"cpu", "gpu", "cuda", "nccl", "compiler", "quick", "skipped"};
+const std::vector<std::string> labels = {"cpu", "gpu", "cuda", "sim", "nccl", "compiler", "quick", "skipped"};
 
 bool is_glob(std::string_view text) {
   return text.find_first_of("*?") != std::string_view::npos;

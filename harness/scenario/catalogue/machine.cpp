@@ -33,7 +33,7 @@ int count_gpus() {
 Machine this_machine() {
   const int gpus = count_gpus();
   // NCCL comes with the tensor library of the implementation under test; without a GPU it cannot be used.
-  return {gpus, gpus > 0, gpus > 0, in_path("c++") || in_path("g++") || in_path("clang++")};
+  return {gpus, gpus > 0, false, gpus > 0, in_path("c++") || in_path("g++") || in_path("clang++")};
 }
 
 std::optional<std::string> why_not_runnable(const Case& a_case, const Machine& machine) {
@@ -43,6 +43,7 @@ std::optional<std::string> why_not_runnable(const Case& a_case, const Machine& m
       return "needs " + std::to_string(a_case.world) + " GPUs, one per rank; this machine has " +
              std::to_string(machine.gpus);
     if (need == "cuda" && !machine.cuda) return "is about kernels or messages that are CUDA's alone";
+    if (need == "sim" && !machine.simulated) return "is about virtual time, which only --device sim has";
     if (need == "nccl" && !machine.nccl) return "needs NCCL, which needs a GPU";
     if (need == "compiler" && !machine.compiler) return "needs a C++ compiler in PATH";
   }

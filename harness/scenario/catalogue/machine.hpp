@@ -9,8 +9,9 @@
 namespace fsdp_cts {
 
 struct Machine {
-  int gpus = 0;       // accelerators of any kind
-  bool cuda = false;  // they are CUDA's: with its kernels and its messages
+  int gpus = 0;            // accelerators of any kind
+  bool cuda = false;       // they are CUDA's: with its kernels and its messages
+  bool simulated = false;  // they are the simulated accelerator: with virtual time
   bool nccl = false;
   bool compiler = false;  // a C++ compiler, which graph compilation needs
 };

@@ -17,7 +17,7 @@ const Fields& scenario_fields() {
       {"elements", rules::natural}, {"tensors", rules::natural}, {"collectives", rules::natural}};
   static const Rule worlds_rule{.types = types::integer, .at_least = 1};
   static const Rule requirement{.types = types::string | types::map,
-                                .words = {"gpu", "cuda", "nccl", "compiler"},
+                                .words = {"gpu", "cuda", "sim", "nccl", "compiler"},
                                 .each = &rules::condition};
   static const Rule axis{.types = types::list | types::map, .each = &rules::anything};
   static const Rule module{.types = types::map, .schema_ref = "module"};

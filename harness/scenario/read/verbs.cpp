@@ -43,12 +43,28 @@ Fields optimizer_arguments() {
 }
 
 Rule observed_rule() {
-  static const Rule what{
-      .types = types::string,
-      .words = {"loss", "output", "parameters", "gradients", "full_parameters", "buffers", "optimizer_state",
-                "trace", "recorded", "seen_parameters", "units", "counters", "training_state", "warnings",
-                "identity", "devices", "registered_parameters", "clock", "memory"},
-      .prefixes = {"register:", "state_dict:"}};
+  static const Rule what{.types = types::string,
+                         .words = {"loss",
+                                   "output",
+                                   "parameters",
+                                   "gradients",
+                                   "full_parameters",
+                                   "buffers",
+                                   "optimizer_state",
+                                   "trace",
+                                   "recorded",
+                                   "seen_parameters",
+                                   "units",
+                                   "counters",
+                                   "training_state",
+                                   "warnings",
+                                   "identity",
+                                   "devices",
+                                   "registered_parameters",
+                                   "clock",
+                                   "memory",
+                                   "virtual_time"},
+                         .prefixes = {"register:", "state_dict:"}};
   // One name is a list of one.
   return {
       .types = types::list | types::string, .words = what.words, .prefixes = what.prefixes, .each = &what};

@@ -15,7 +15,7 @@ struct Case {
   std::int64_t number = 0;
   std::string id;
   int world = 1;
-  std::set<std::string> requirements;      // of the machine: "gpu", "cuda", "nccl", "compiler"
+  std::set<std::string> requirements;      // of the machine: "gpu", "cuda", "sim", "nccl", "compiler"
   std::filesystem::path scratch;           // exists; this rank's tensor files go here
   std::filesystem::path data;              // safetensors
   std::filesystem::path saved, continued;  // folders of checkpoints: what this case saves, and loads

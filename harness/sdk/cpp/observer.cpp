@@ -32,6 +32,7 @@ void Observer::one(const std::string& what, const Json& step) {
   }
   if (what == "clock") return add_values(what, nullptr, {{"milliseconds", operations_.clock().count()}});
   if (what == "memory") return add_values(what, nullptr, operations_.memory());
+  if (what == "virtual_time") return add_values(what, nullptr, operations_.virtual_time());
   if (what == "trace")
     return out_.entries.push_back({{"what", what}, {"events", in_.context_.trace->drain()}});
   if (what == "warnings") {

@@ -2,6 +2,7 @@
 #include "harness/sdk/cpp/operations.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -144,6 +145,15 @@ std::chrono::milliseconds Operations::clock() const {
       std::chrono::steady_clock::now().time_since_epoch());
 }
 void Operations::delay(std::chrono::milliseconds, const std::string&) {}
+
+std::map<std::string, std::int64_t> Operations::memory() {
+  const c10::Device device = this->device();
+  if (device.is_cpu()) return {};
+  c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(device.type());
+  const auto bytes = allocator.getDeviceStats(device.index()).allocated_bytes[0];
+  allocator.resetPeakStats(device.index());
+  return {{"current", bytes.current}, {"peak", bytes.peak}};
+}
 
 void Operations::foreach_mul(const std::vector<at::Tensor>& tensors, double factor) {
   at::_foreach_mul_(tensors, factor);

@@ -162,7 +162,11 @@ class Operations {
   virtual std::vector<Unit> units(Model&) { return {}; }
   virtual std::map<std::string, std::int64_t> counters(Model&) { return {}; }
   virtual std::string training_state(Model&) { return "idle"; }
-  virtual std::map<std::string, std::int64_t> memory() { return {}; }
+  // Of this rank's device, in bytes: `current`, and `peak`, the most since the last call. Nothing on a CPU.
+  virtual std::map<std::string, std::int64_t> memory();
+  // Nanoseconds since the last call, or since the case began: duration, compute, communication,
+  // exposed_communication. Nothing where no time is simulated.
+  virtual std::map<std::string, std::int64_t> virtual_time() { return {}; }
 
   // The running case; set by the interpreter before `rendezvous`.
   Context& context() { return *context_; }

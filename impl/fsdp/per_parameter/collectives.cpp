@@ -219,6 +219,9 @@ Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, c
     param->accept_sharded_grad(alias(output, result.offsets[i], param->layout().local_shape()));
   }
   reduced.handed_over = StreamEvent::record(reduced.output.device());
+  // Memory that one stream alone has used may go to who comes next on that stream: with offload, or an optimizer in
+  // backward, no reduced gradient is on the device any more. (Where nothing was scattered it is the input's.)
+  if (!rest && !reduced.output.is_alias_of(reduced.input)) reduced.output.reset();
   return reduced;
 }
 

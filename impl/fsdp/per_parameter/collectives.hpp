@@ -94,7 +94,7 @@ struct Reduced {
   StreamEvent scattered;  ///< behind the reduce-scatter, which reads `input`
   at::Tensor input;
   StreamEvent handed_over;  ///< behind the last use of `output`: each parameter has its gradient
-  at::Tensor output;
+  at::Tensor output;        ///< none where no other stream uses it
 };
 
 /// Waits, all-reduces, post-divides, casts to the original dtype and hands each parameter its gradient, into

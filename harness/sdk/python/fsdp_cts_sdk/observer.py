@@ -129,6 +129,8 @@ _OF_CASE: dict[str, Callable[[Operations], Entry]] = {
     "seen_parameters": lambda operations: {"values": dict(operations.context.recorder.parameters)},
     "warnings": _drain_warnings,
     "clock": lambda operations: {"values": {"milliseconds": clock()}},
+    "memory": lambda operations: {"values": operations.memory()},
+    "virtual_time": lambda operations: {"values": operations.virtual_time()},
 }
 
 

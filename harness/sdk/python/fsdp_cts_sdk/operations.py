@@ -90,6 +90,19 @@ class Operations:
         """Bytes on the device beyond what was there when the case began, now that nothing of it is left; None: nobody counts."""
         return None
 
+    def memory(self) -> dict[str, int]:
+        """Of this rank's device, in bytes: `current`, and `peak`, the most since the last call. Nothing on a CPU."""
+        if self.device.type == "cpu":
+            return {}
+        bytes_ = {"current": torch.accelerator.memory_allocated(self.device), "peak": torch.accelerator.max_memory_allocated(self.device)}
+        torch.accelerator.reset_peak_memory_stats(self.device)
+        return bytes_
+
+    def virtual_time(self) -> dict[str, int]:
+        """Nanoseconds since the last call, or since the case began: duration, compute, communication, exposed_communication. Nothing where
+        no time is simulated."""
+        return {}
+
     # Construction.
     def shard(self, model: Model) -> None:
         """Applies `model.plan`; puts a wrapper into `model.module` if it must."""

@@ -332,7 +332,7 @@ class Settings(unittest.TestCase):
 
         self.assertRegex(reason({"type": "Rnn"}), "module types .*Rnn")
         self.assertRegex(reason(MODEL, step("dance")), "verbs .*dance")
-        self.assertRegex(reason(MODEL, observe("memory")), "observations .*memory")
+        self.assertRegex(reason(MODEL, observe("weather")), "observations .*weather")
         self.assertEqual(reason(MODEL, BUILD, observe("loss", "register:x", "state_dict:y", "trace")), "")
 
     def test_every_verb_of_the_language_is_known(self) -> None:
