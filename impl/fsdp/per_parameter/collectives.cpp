@@ -221,7 +221,8 @@ Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, c
   reduced.handed_over = StreamEvent::record(reduced.output.device());
   // Memory that one stream alone has used may go to who comes next on that stream: with offload, or an optimizer in
   // backward, no reduced gradient is on the device any more. (Where nothing was scattered it is the input's.)
-  if (!rest && !reduced.output.is_alias_of(reduced.input)) reduced.output.reset();
+  const bool is_input = reduced.input.defined() && reduced.output.is_alias_of(reduced.input);
+  if (!rest && !is_input) reduced.output.reset();
   return reduced;
 }
 
