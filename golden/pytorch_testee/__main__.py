@@ -17,13 +17,15 @@ sys.path[0:1] = [str(GOLDEN), str(GOLDEN.parent / "harness" / "sdk" / "python")]
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="pytorch_testee", description="Real PyTorch FSDP as a testee; started by fsdp-cts, one process per rank.")
-    parser.add_argument("--backend", default="gloo", help="backend of torch.distributed, or shm: the suite's own (default: gloo)")
+    parser.add_argument("--backend", help="backend of torch.distributed, or shm: the suite's own (default: gloo, on CUDA nccl)")
     parser.add_argument("--c10d-module", type=Path, help="what --backend shm is made of")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "sim"], help="where models live (default: cpu)")
     parser.add_argument("--sim-package", type=Path, help="folder of the package fsdp_sim, for --device sim")
     parser.add_argument("--without-wait", metavar="FILE:LINE", help="with --device sim: PyTorch's FSDP as if that line did not wait")
     arguments = parser.parse_args()
 
+    if arguments.backend is None:
+        arguments.backend = "nccl" if arguments.device == "cuda" else "gloo"
     if arguments.without_wait and arguments.device != "sim":
         parser.error("--without-wait needs --device sim")
 
@@ -44,18 +46,20 @@ def _testee(arguments: argparse.Namespace) -> PyTorchTestee:
     from pytorch_testee import shm_backend
     from pytorch_testee.testee import PyTorchTestee
 
-    make_shm_backend = shm_backend.register(arguments.c10d_module) if arguments.backend == "shm" else None
+    over_shm = arguments.backend == "shm"
     if arguments.device == "sim":
         from pytorch_testee import simulation
 
         device = simulation.begin(arguments.sim_package, arguments.without_wait)
-        if make_shm_backend is not None:
-            simulation.carry_collectives_by(make_shm_backend)
+        if over_shm:
+            simulation.carry_collectives_by(shm_backend.register(arguments.c10d_module, torch.device("cpu")))
         return simulation.SimulatedTestee(arguments.backend, device)
     device = torch.device(arguments.device)
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         torch.cuda.set_device(device)
+    if over_shm:
+        shm_backend.register(arguments.c10d_module, device)
     return PyTorchTestee(arguments.backend, device)
 
 

@@ -44,7 +44,8 @@ class Groups:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
             rendezvous = f"file://{os.environ['FSDP_CTS_RENDEZVOUS']}"
             # A group has one backend of foreign make at most, so that the CPU's tensors go over Gloo beside ours.
-            backend = "cpu:gloo,sim:sim" if self.device.type == "sim" else self._backend
+            beside = {"sim": "cpu:gloo,sim:sim", "cuda": f"cpu:gloo,cuda:{self._backend}"}
+            backend = beside.get(self.device.type, self._backend)
             dist.init_process_group(backend, init_method=rendezvous, rank=int(os.environ["RANK"]), world_size=world)
             _fsdp_init.DeviceMesh = self._cached_mesh
         if dist.get_world_size() != world:

@@ -186,7 +186,7 @@ def subgroups(rank: int, world: int) -> None:
 
 def refusals(rank: int, world: int) -> None:
     for call, text in (
-        (lambda: dist.all_reduce(values(rank, 2), dist.ReduceOp.PRODUCT), "has the reductions SUM, AVG and MAX"),
+        (lambda: dist.all_reduce(values(rank, 2), dist.ReduceOp.PRODUCT), "has the reductions SUM, AVG, MAX and PREMUL_SUM"),
         (lambda: dist.all_gather_into_tensor(torch.empty(3 * world), torch.empty(2)), "3 x Float|sizes|must be equal|times the other"),
         (lambda: dist.all_to_all_single(values(rank, world), values(rank, world)), "shm does not support alltoall_base"),
     ):
@@ -222,7 +222,7 @@ def _rank(program: Callable[[int, int], None], rank: int, world: int, store: str
 class ShmBackendTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
-        shm_backend.register(Path(str(MODULE)))
+        shm_backend.register(Path(str(MODULE)), torch.device("cpu"))
 
     def run_ranks(self, program: Callable[[int, int], None], world: int, silent: tuple[int, ...] = ()) -> None:
         torch.set_num_threads(1)
@@ -262,7 +262,7 @@ class ShmBackendTest(unittest.TestCase):
 
     def test_a_module_that_cannot_be_loaded(self) -> None:
         with tempfile.NamedTemporaryFile(suffix=".so") as empty, self.assertRaisesRegex(shm_backend.NotThere, "cannot be loaded.*leave out --backend shm"):
-            shm_backend.register(Path(empty.name))
+            shm_backend.register(Path(empty.name), torch.device("cpu"))
 
 
 if __name__ == "__main__":

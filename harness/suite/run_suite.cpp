@@ -9,6 +9,7 @@
 #include <ctime>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <random>
 #include <set>
 
@@ -128,11 +129,19 @@ std::vector<Case> cases_of(const RunOptions& options, const Suite& suite,
   return options.scenarios.empty() ? select(suite, filters) : select_from(options.scenarios, suite, filters);
 }
 
-// With the devices that the run simulates.
+// Through the host, so that ranks need no GPU each, as NCCL's do.
+bool shares_gpus(const std::string& backend) {
+  return backend == "shm" || backend == "gloo";
+}
+
+// With the devices that the run simulates or shares.
 Machine offered(Machine machine, const RunOptions& options) {
   if (options.testee.device == "sim") {
     machine.gpus = simulated_devices;
     machine.simulated = true;
+  } else if (options.testee.device == "cuda" && shares_gpus(options.testee.backend)) {
+    if (machine.gpus > 0) machine.gpus = std::numeric_limits<int>::max();
+    machine.nccl = false;
   }
   return machine;
 }
@@ -215,8 +224,9 @@ class SuiteRun {
   std::optional<std::string> why_not(const Case& a_case) const {
     if (auto reason = why_not_runnable(a_case, offered_)) return reason;
     const std::string& device = options_.testee.device;
-    if (!device.empty() && device != "cpu" && offered_.gpus == 0)
-      return fmt::format("device {} was asked for and this machine has no GPU", device);
+    if (device.empty() || device == "cpu") return std::nullopt;
+    if (offered_.gpus == 0) return fmt::format("device {} was asked for and this machine has no GPU", device);
+    if (device == "cuda" && offered_.gpus < a_case.world) return too_few_gpus(a_case, offered_);
     return std::nullopt;
   }
 

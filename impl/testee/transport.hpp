@@ -19,8 +19,9 @@ struct Transport {
 };
 
 // "cpu" with Gloo or shm (shared memory); "sim", the simulated accelerator, over either; or "cuda": the GPU of
-// LOCAL_RANK with NCCL. Throws std::runtime_error, saying what is missing, when this program has no NCCL or no
-// simulation or the machine no GPU, and when `backend` is given and another one belongs to the device.
+// LOCAL_RANK with NCCL, or with either of the CPU's through pinned memory, and then ranks may outnumber GPUs. Throws
+// std::runtime_error, saying what is missing, when this program has no NCCL or no simulation or the machine no GPU, and
+// when `backend` is none of the device's.
 Transport transport_for(const std::string& device, const std::string& backend);
 
 // The group of all ranks, found through FSDP_CTS_RENDEZVOUS or torchrun's variables.

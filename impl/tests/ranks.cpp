@@ -33,7 +33,7 @@ constexpr auto kDeadline = std::chrono::seconds(60);
     rendezvous.timeout = kDeadline;
     const auto plain = make(rendezvous);
     // A body without communication may end before its peers have connected to this rank.
-    plain->all_reduce(at::zeros({1}), {}, {})->wait();
+    plain->all_reduce(at::zeros({1}, plain->device()), {}, {})->wait();
     const auto trace = std::make_shared<Trace>();
     body({rank, world, plain, recording(plain, trace), trace, rendezvous});
     status = ::testing::Test::HasFailure() ? 1 : 0;

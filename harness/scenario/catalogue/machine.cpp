@@ -36,15 +36,20 @@ Machine this_machine() {
   return {gpus, gpus > 0, false, gpus > 0, in_path("c++") || in_path("g++") || in_path("clang++")};
 }
 
+std::string too_few_gpus(const Case& a_case, const Machine& machine) {
+  std::string reason = "needs " + std::to_string(a_case.world) + " GPUs, one per rank; this machine has " +
+                       std::to_string(machine.gpus);
+  if (machine.gpus > 0) reason += " (with --backend shm ranks share one)";
+  return reason;
+}
+
 std::optional<std::string> why_not_runnable(const Case& a_case, const Machine& machine) {
   if (a_case.skip_reason) return "upstream returns early: " + *a_case.skip_reason;
   for (const std::string& need : a_case.requires_) {
-    if (need == "gpu" && machine.gpus < a_case.world)
-      return "needs " + std::to_string(a_case.world) + " GPUs, one per rank; this machine has " +
-             std::to_string(machine.gpus);
+    if (need == "gpu" && machine.gpus < a_case.world) return too_few_gpus(a_case, machine);
     if (need == "cuda" && !machine.cuda) return "is about kernels or messages that are CUDA's alone";
     if (need == "sim" && !machine.simulated) return "is about virtual time, which only --device sim has";
-    if (need == "nccl" && !machine.nccl) return "needs NCCL, which needs a GPU";
+    if (need == "nccl" && !machine.nccl) return "needs NCCL, and a GPU for each rank";
     if (need == "compiler" && !machine.compiler) return "needs a C++ compiler in PATH";
   }
   return std::nullopt;

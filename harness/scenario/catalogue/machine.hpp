@@ -23,4 +23,7 @@ Machine this_machine();
 // anywhere.
 std::optional<std::string> why_not_runnable(const Case& a_case, const Machine& machine);
 
+// Why a case whose ranks want a GPU each has too few of them.
+std::string too_few_gpus(const Case& a_case, const Machine& machine);
+
 }  // namespace fsdp_cts

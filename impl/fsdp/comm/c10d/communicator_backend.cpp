@@ -10,6 +10,8 @@
 
 #include <mutex>
 
+#include "base/streams.hpp"
+
 namespace fsdp {
 namespace {
 
@@ -73,10 +75,14 @@ Reduction reduction_of(const c10d::ReduceOp& op, const std::string& backend) {
       return {ReduceOp::avg};
     case c10d::ReduceOp::MAX:
       return {ReduceOp::max};
-    case c10d::ReduceOp::PREMUL_SUM:
-      return {ReduceOp::premul_sum};  // refused by the communicators of the CPU
+    case c10d::ReduceOp::PREMUL_SUM: {  // refused by the communicators of the CPU
+      const auto* given = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+      TORCH_CHECK(given != nullptr && !given->tensor_factor.defined(), "Backend ", backend,
+                  " takes the factor of PREMUL_SUM as a number");
+      return {ReduceOp::premul_sum, given->double_factor};
+    }
     default:
-      TORCH_CHECK(false, "Backend ", backend, " has the reductions SUM, AVG and MAX, and no other");
+      TORCH_CHECK(false, "Backend ", backend, " has the reductions SUM, AVG, MAX and PREMUL_SUM, and no other");
   }
 }
 
@@ -281,7 +287,10 @@ C10dWork CommunicatorBackend::broadcast(std::vector<at::Tensor>& tensors,
 
 C10dWork CommunicatorBackend::barrier(const c10d::BarrierOptions&) {
   Issue issue(*this, c10d::OpType::BARRIER);
-  issue.add(group_->all_reduce(at::zeros({1}, at::kByte), {ReduceOp::max}, Issue::site()));
+  const auto device = group_->device();
+  issue.add(group_->all_reduce(at::zeros({1}, at::TensorOptions(device).dtype(at::kByte)), {ReduceOp::max},
+                               Issue::site()));
+  issue.later([device] { StreamEvent::record(device).synchronize(); });  // hosts meet here, not streams
   return issue.work();
 }
 

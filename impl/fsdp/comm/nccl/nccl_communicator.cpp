@@ -3,35 +3,13 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
-#include "base/streams.hpp"
 #include "comm/store_group.hpp"
+#include "comm/stream_work.hpp"
 #include "fsdp/comm/nccl.hpp"
 #include "fsdp/errors.hpp"
 
 namespace fsdp {
 namespace {
-
-// Of a collective that was put on the stream that was current then.
-class NcclWork : public Work {
- public:
-  NcclWork(std::shared_ptr<Communicator> group, std::vector<at::Tensor> tensors)
-      : group_(std::move(group)),
-        tensors_(std::move(tensors)),
-        done_(StreamEvent::record(group_->device())) {}
-  ~NcclWork() override {
-    // The buffers go back to the current stream's memory: it must not run ahead of the collective.
-    try {
-      wait();
-    } catch (const std::exception&) {  // the same failure reaches whoever does wait
-    }
-  }
-  void wait() final { done_.block_current(); }
-
- private:
-  std::shared_ptr<Communicator> group_;
-  std::vector<at::Tensor> tensors_;
-  StreamEvent done_;
-};
 
 c10d::ReduceOp reduce_op(const Reduction& reduction) {
   switch (reduction.op) {
@@ -94,7 +72,7 @@ class NcclCommunicator : public StoreGroup {
   }
 
   WorkPtr work(std::vector<at::Tensor> tensors) {
-    return std::make_unique<NcclWork>(shared_from_this(), std::move(tensors));
+    return std::make_unique<StreamWork>(shared_from_this(), std::move(tensors));
   }
 
   c10::DeviceIndex device_;

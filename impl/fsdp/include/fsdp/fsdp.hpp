@@ -11,6 +11,7 @@
 #include "fsdp/comm/recording.hpp"
 #include "fsdp/comm/rendezvous.hpp"
 #include "fsdp/comm/shm.hpp"
+#include "fsdp/comm/staged.hpp"
 #include "fsdp/errors.hpp"
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
 #include "fsdp/flat/inspection.hpp"

@@ -1,0 +1,47 @@
+#include "comm/staged/stream_gate.hpp"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+
+#include <string>
+
+#include "fsdp/errors.hpp"
+
+namespace fsdp {
+namespace {
+
+// Of CUDA's driver, which is loaded where there is a GPU: cuStreamWaitValue32(stream, address, value, flags). So no CUDA
+// toolkit is needed to build this.
+using WaitValue = int (*)(void*, unsigned long long, uint32_t, unsigned);
+constexpr unsigned until_at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+
+WaitValue driver_wait_value() {
+  static const WaitValue found = [] {
+    void* driver = dlopen("libcuda.so.1", RTLD_LAZY);
+    return driver == nullptr ? nullptr : reinterpret_cast<WaitValue>(dlsym(driver, "cuStreamWaitValue32_v2"));
+  }();
+  return found;
+}
+
+}  // namespace
+
+StreamGate::StreamGate(at::Device device) : device_(device) {
+  if (driver_wait_value() == nullptr)
+    throw RuntimeError(
+        "Collectives that are carried by the CPU need CUDA's driver, 11.7 or newer: libcuda.so.1 is not "
+        "there, or has no cuStreamWaitValue32_v2.");
+  memory_ = at::zeros({1}, at::TensorOptions(at::kInt).pinned_memory(true));
+  opened_ = static_cast<uint32_t*>(memory_.mutable_data_ptr());
+}
+
+void StreamGate::block_current(uint32_t number) const {
+  const auto stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  const int error = driver_wait_value()(stream.native_handle(), reinterpret_cast<unsigned long long>(opened_),
+                                        number, until_at_least);
+  if (error != 0)
+    throw RuntimeError("CUDA's driver refused to let a stream wait for the host: error " + std::to_string(error) +
+                       ".");
+}
+
+}  // namespace fsdp
