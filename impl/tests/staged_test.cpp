@@ -1,4 +1,6 @@
 // Collectives of an accelerator that the CPU carries, on whatever device the program has: values, order, failures.
+#include "fsdp/comm/staged.hpp"
+
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -6,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "fsdp/comm/shm.hpp"
-#include "fsdp/comm/staged.hpp"
 #include "fsdp/errors.hpp"
 #include "tests/ranks.hpp"
 #include "tests/staged_device.hpp"
@@ -52,7 +53,8 @@ TEST_F(Staged, ClosedForms) {
       const auto own = (at::arange(4, options) + r).to(dtype);
       const auto gathered = at::empty({12}, options.dtype(dtype));
       group.all_gather(gathered, own, {})->wait();
-      EXPECT_TRUE(at::equal(gathered.cpu(), at::cat({at::arange(4), at::arange(4) + 1, at::arange(4) + 2}).to(dtype)));
+      EXPECT_TRUE(at::equal(gathered.cpu(),
+                            at::cat({at::arange(4), at::arange(4) + 1, at::arange(4) + 2}).to(dtype)));
       const auto sum = at::full({5}, r + 1, options).to(dtype);
       group.all_reduce(sum, {}, {})->wait();
       EXPECT_TRUE(at::equal(sum.cpu(), at::full({5}, 6.0).to(dtype)));
@@ -99,7 +101,8 @@ TEST_F(Staged, ComesAfterWhatWasOnTheStreamAndBeforeWhatWaitsForIt) {
 
 TEST_F(Staged, SubgroupsAreStagedToo) {
   run(4, [](const Rank& rank) {
-    const auto pair = rank.plain->subgroup(rank.rank < 2 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{2, 3});
+    const auto pair =
+        rank.plain->subgroup(rank.rank < 2 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{2, 3});
     EXPECT_EQ(pair->device(), staged_device());
     EXPECT_EQ(pair, rank.plain->subgroup(pair->ranks()));
     const auto sum = at::ones({2}, staged_device());
@@ -127,7 +130,8 @@ TEST_F(Staged, ACarrierThatFailsIsHeardOf) {
       work->wait();
     });
     EXPECT_THAT(message, HasSubstr("all_reduce"));
-    EXPECT_THAT(message_of<RuntimeError>([&] { rank.plain->broadcast(tensor, 0, {}); }), HasSubstr("all_reduce"));
+    EXPECT_THAT(message_of<RuntimeError>([&] { rank.plain->broadcast(tensor, 0, {}); }),
+                HasSubstr("all_reduce"));
   });
 }
 

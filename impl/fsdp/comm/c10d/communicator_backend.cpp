@@ -82,7 +82,8 @@ Reduction reduction_of(const c10d::ReduceOp& op, const std::string& backend) {
       return {ReduceOp::premul_sum, given->double_factor};
     }
     default:
-      TORCH_CHECK(false, "Backend ", backend, " has the reductions SUM, AVG, MAX and PREMUL_SUM, and no other");
+      TORCH_CHECK(false, "Backend ", backend,
+                  " has the reductions SUM, AVG, MAX and PREMUL_SUM, and no other");
   }
 }
 

@@ -97,7 +97,7 @@ class StagedCommunicator : public Communicator, public std::enable_shared_from_t
   StagedCommunicator(std::shared_ptr<Communicator> carrier, at::Device device)
       : carrier_(std::move(carrier)), device_(device) {
     const c10::DeviceGuard here(device_);
-    if (size() > 1 && StreamGate::offered_on(device_)) driver_ = std::make_unique<Driver>(device_);
+    if (size() > 1) driver_ = std::make_unique<Driver>(device_);
   }
 
   int64_t rank() const override { return carrier_->rank(); }
@@ -160,7 +160,7 @@ class StagedCommunicator : public Communicator, public std::enable_shared_from_t
       driver_->put(std::move(job));
     } else {
       StreamEvent::record(device_).synchronize();
-      job();
+      job();  // nobody to wait for
     }
   }
   WorkPtr handed_back(const at::Tensor& out, const at::Tensor& received, const at::Tensor& in) {
@@ -184,13 +184,14 @@ class StagedCommunicator : public Communicator, public std::enable_shared_from_t
 
   std::shared_ptr<Communicator> carrier_;
   at::Device device_;
-  std::unique_ptr<Driver> driver_;  // null: the issuing thread carries
+  std::unique_ptr<Driver> driver_;  // null in a group of one
   std::map<std::vector<int64_t>, std::shared_ptr<Communicator>> subgroups_;
 };
 
 }  // namespace
 
-std::shared_ptr<Communicator> make_staged_communicator(std::shared_ptr<Communicator> carrier, at::Device device) {
+std::shared_ptr<Communicator> make_staged_communicator(std::shared_ptr<Communicator> carrier,
+                                                       at::Device device) {
   if (device.is_cpu())
     throw InvalidArgument("Tensors of the CPU need no staging: use the group that was to carry them.");
   return std::make_shared<StagedCommunicator>(std::move(carrier), device);

@@ -27,7 +27,7 @@ WaitValue driver_wait_value() {
 }  // namespace
 
 StreamGate::StreamGate(at::Device device) : device_(device) {
-  if (driver_wait_value() == nullptr)
+  if (device.is_cuda() && driver_wait_value() == nullptr)
     throw RuntimeError(
         "Collectives that are carried by the CPU need CUDA's driver, 11.7 or newer: libcuda.so.1 is not "
         "there, or has no cuStreamWaitValue32_v2.");
@@ -35,13 +35,26 @@ StreamGate::StreamGate(at::Device device) : device_(device) {
   opened_ = static_cast<uint32_t*>(memory_.mutable_data_ptr());
 }
 
+void StreamGate::open(uint32_t number) {
+  const std::atomic_ref opened(*opened_);
+  opened.store(number, std::memory_order_release);
+  opened.notify_all();
+}
+
 void StreamGate::block_current(uint32_t number) const {
+  if (!device_.is_cuda()) {
+    const std::atomic_ref opened(*opened_);
+    for (uint32_t seen = opened.load(std::memory_order_acquire); seen < number;
+         seen = opened.load(std::memory_order_acquire))
+      opened.wait(seen, std::memory_order_acquire);
+    return;
+  }
   const auto stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
   const int error = driver_wait_value()(stream.native_handle(), reinterpret_cast<unsigned long long>(opened_),
                                         number, until_at_least);
   if (error != 0)
-    throw RuntimeError("CUDA's driver refused to let a stream wait for the host: error " + std::to_string(error) +
-                       ".");
+    throw RuntimeError("CUDA's driver refused to let a stream wait for the host: error " +
+                       std::to_string(error) + ".");
 }
 
 }  // namespace fsdp

@@ -7,17 +7,17 @@
 
 namespace fsdp {
 
-/// Numbers that only grow, from 1: a stream may wait until the host has opened the gate up to a number. CUDA only.
+/// Numbers that only grow, from 1: a stream waits until the gate is open up to a number. CUDA's waits by itself; on other
+/// accelerators the thread that puts something on it does.
 class StreamGate {
  public:
   /// Throws RuntimeError where CUDA's driver is not there or too old.
   explicit StreamGate(at::Device device);
 
-  static bool offered_on(at::Device device) { return device.is_cuda(); }
   /// What is put on the current stream from now on comes after open(number) or a later one.
   void block_current(uint32_t number) const;
   /// By any thread, with growing numbers. What the host has written before is there for the stream.
-  void open(uint32_t number) { std::atomic_ref(*opened_).store(number, std::memory_order_release); }
+  void open(uint32_t number);
 
  private:
   at::Device device_;

@@ -16,6 +16,7 @@ namespace fsdp {
 /// A carrier that fails lets the stream go on, on results that are not there: the next call of the group or
 /// `Work::wait` throws what went wrong. Throws InvalidArgument where `device` is a CPU, and RuntimeError where CUDA's
 /// driver cannot let a stream wait for a host (before 11.7, or not there).
-std::shared_ptr<Communicator> make_staged_communicator(std::shared_ptr<Communicator> carrier, at::Device device);
+std::shared_ptr<Communicator> make_staged_communicator(std::shared_ptr<Communicator> carrier,
+                                                       at::Device device);
 
 }  // namespace fsdp
