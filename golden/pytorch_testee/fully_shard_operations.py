@@ -57,6 +57,10 @@ class FullyShardOperations(Checkpoints):
             target.set_is_last_backward(value)
         elif verb == "set_gradient_divide_factor":
             set_gradient_divide_factor(target, value)
+        elif verb == "set_post_optim_event":
+            event = torch.Event(self.device)
+            event.record()
+            target.set_post_optim_event(event)
         elif verb == "set_all_reduce_hook":
             target.set_all_reduce_hook(self._all_reduce_hook(model, step))
         elif verb == "unshard" and step.get("async"):

@@ -1,7 +1,9 @@
 #include "impl/testee/fully_shard_operations.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "fsdp/clip_grad.hpp"
 #include "fsdp/state_dict.hpp"
@@ -70,6 +72,7 @@ void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
     return unit.set_modules_to_forward_prefetch(modules_at(model, verb.at("targets")));
   if (what == "set_backward_prefetch")
     return unit.set_modules_to_backward_prefetch(modules_at(model, verb.at("targets")));
+  if (what == "set_post_optim_event") return unit.set_post_optim_event(recorded_now());
   if (what == "set_all_reduce_hook") return unit.set_all_reduce_hook(all_reduce_hook(model, verb));
   const sdk::Json& value = verb.at("value");
   if (what == "set_requires_gradient_sync") return unit.set_requires_gradient_sync(value);
@@ -80,6 +83,14 @@ void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
   if (what == "set_is_last_backward") return unit.set_is_last_backward(value);
   if (what == "set_gradient_divide_factor") return unit.set_gradient_divide_factor(value);
   throw sdk::Error("NotImplementedError", "the fully_shard front door has no control \"" + what + "\"");
+}
+
+std::shared_ptr<c10::Event> FullyShardOperations::recorded_now() {
+  const at::Device device = library().world->device();
+  if (device.is_cpu()) return nullptr;
+  auto event = std::make_shared<c10::Event>(device.type());
+  event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  return event;
 }
 
 std::function<void(at::Tensor)> FullyShardOperations::all_reduce_hook(const sdk::Model& model,

@@ -43,6 +43,7 @@ class FullyShardOperations : public LibraryOperations {
   fsdp::ShardedStateDict shards(sdk::Model& model) override;
 
  private:
+  std::shared_ptr<c10::Event> recorded_now();
   std::function<void(at::Tensor)> all_reduce_hook(const sdk::Model& model, const sdk::Json& verb);
 
   std::map<std::string, fsdp::UnshardHandle> unshards_;  // begun in this case, by instance and module path

@@ -100,6 +100,7 @@ void Verbs::act(const Json& step) {
                                                  "set_is_last_backward",
                                                  "set_gradient_divide_factor",
                                                  "set_all_reduce_hook",
+                                                 "set_post_optim_event",
                                                  "register_comm_hook",
                                                  "unshard",
                                                  "wait_unshard",

@@ -14,6 +14,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace fsdp {
 
@@ -21,6 +22,9 @@ namespace fsdp {
 class StreamEvent {
  public:
   StreamEvent() = default;  ///< nothing: waiting for it is no wait
+  /// That somebody else has recorded on `device`.
+  StreamEvent(std::shared_ptr<c10::Event> event, at::Device device)
+      : event_(std::move(event)), device_(device) {}
   /// All that is on the device's current stream by now.
   static StreamEvent record(at::Device device);
 

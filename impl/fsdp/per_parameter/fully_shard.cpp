@@ -209,6 +209,10 @@ void FSDPModule::set_modules_to_backward_prefetch(
   state_->states_to_backward_prefetch = states_of(modules);
 }
 
+void FSDPModule::set_post_optim_event(std::shared_ptr<c10::Event> event) {
+  state_->set_post_optim_event(std::move(event));
+}
+
 void FSDPModule::set_all_reduce_hook(std::function<void(at::Tensor)> hook) {
   if (state_->group()) state_->group()->all_reduce_hook = std::move(hook);
 }

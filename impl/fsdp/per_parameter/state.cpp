@@ -176,7 +176,21 @@ void FSDPState::root_pre_forward(TensorList& inputs) {
 void FSDPState::wait_for_shards() {
   const auto& streams = context_->comm->streams;
   if (!streams.copy_in) return;
+  if (const auto event = std::exchange(context_->post_optim_event, std::nullopt)) {
+    streams.gathers_wait_event(*event);
+    return;
+  }
   streams.gathers_wait_current();
+  note_shards_awaited();
+}
+
+void FSDPState::set_post_optim_event(std::shared_ptr<c10::Event> event) {
+  if (device_.is_cpu()) return;
+  context_->post_optim_event = StreamEvent(std::move(event), device_);
+  note_shards_awaited();  // whoever writes one from now on is not behind the event
+}
+
+void FSDPState::note_shards_awaited() const {
   for (const auto& weak : context_->all_states) {
     if (const auto state = weak.lock(); state && state->group_) state->group_->shards_awaited();
   }

@@ -29,6 +29,7 @@ struct StateContext {
   const FSDPState* iter_forward_root = nullptr;
   bool post_backward_final_callback_queued = false;
   bool is_last_backward = true;
+  std::optional<StreamEvent> post_optim_event;  ///< of the next forward alone
   std::shared_ptr<CommContext> comm = std::make_shared<CommContext>();
 };
 
@@ -55,6 +56,8 @@ class FSDPState : public std::enable_shared_from_this<FSDPState> {
   bool is_root() const { return is_root_.value_or(false); }
   StateContext& context() { return *context_; }
 
+  void set_post_optim_event(std::shared_ptr<c10::Event> event);
+
   TensorList pre_forward(TensorList inputs);
   TensorList post_forward(TensorList outputs);
   void pre_backward();
@@ -74,6 +77,7 @@ class FSDPState : public std::enable_shared_from_this<FSDPState> {
   void init_names(const torch::nn::Module& root);
   void root_pre_forward(TensorList& inputs);
   void wait_for_shards();
+  void note_shards_awaited() const;
   void register_pre_backward_hooks(const TensorList& outputs);
   void register_post_backward_hook(TensorList& inputs);
   void queue_final_callback();

@@ -231,6 +231,7 @@ CONTROLS = (
     "set_is_last_backward",
     "set_gradient_divide_factor",
     "set_all_reduce_hook",
+    "set_post_optim_event",
     "unshard",
     "wait_unshard",
     "reshard",

@@ -14,6 +14,7 @@
 //
 // Rules follow torch.distributed.fsdp.fully_shard of PyTorch 2.11, error texts included.
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
@@ -126,6 +127,10 @@ class FSDPModule {
   /// dimensions, and before what is left to divide by and the cast to the original dtype. It changes the
   /// tensor in place and may communicate. Null: none.
   void set_all_reduce_hook(std::function<void(at::Tensor)> hook);
+  /// On an accelerator, of a root whose optimizer's step is followed by other work: its next forward gathers as soon as
+  /// `event`, recorded behind that step, is reached, and does not wait for what is on the current stream by then. For
+  /// that one forward; parameters that are written later than this call are waited for all the same. Nothing on a CPU.
+  void set_post_optim_event(std::shared_ptr<c10::Event> event);
   void set_gradient_divide_factor(double factor);
   void set_force_sum_reduction_for_comms(bool enable);
   void set_unshard_in_backward(bool unshard_in_backward);
