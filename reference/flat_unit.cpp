@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "harness/sdk/cpp/errors.hpp"
@@ -41,6 +42,13 @@ sdk::Unit FlatUnit::describe() const {
 
 bool FlatUnit::forced_full_precision() const {
   return settings_.full_precision_in_eval && !module().is_training();
+}
+
+// A view of one flat parameter, which requires a gradient as soon as one member does.
+bool FlatUnit::catches_gradient(const UnitParameter&) const {
+  return std::any_of(parameters_.begin(), parameters_.end(), [](const UnitParameter& member) {
+    return member.slots.front().tensor().requires_grad();
+  });
 }
 
 at::ScalarType FlatUnit::compute_dtype(const UnitParameter& parameter) const {

@@ -42,6 +42,7 @@ class FlatUnit : public Unit {
 
  protected:
   at::ScalarType compute_dtype(const UnitParameter& parameter) const override;
+  bool catches_gradient(const UnitParameter& parameter) const override;
   sdk::Tensors before_forward(sdk::Tensors inputs) override;
   sdk::Tensors after_forward(sdk::Tensors outputs) override;
 

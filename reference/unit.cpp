@@ -40,7 +40,7 @@ void Unit::unshard() {
       p.compute = at::empty({0}, p.master.options().dtype(dtype));
     // Saved tensors of an earlier forward see the new values too, as after a second gather.
     p.compute.set_data(p.master.detach().to(dtype));
-    p.compute.set_requires_grad(p.master.requires_grad());
+    p.compute.set_requires_grad(catches_gradient(p));
     for (const sdk::Slot& slot : p.slots) slot.owner->set_parameter(slot.key, p.compute);
   }
 }

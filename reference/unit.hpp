@@ -58,6 +58,10 @@ class Unit {
 
  protected:
   virtual at::ScalarType compute_dtype(const UnitParameter& parameter) const = 0;
+  // Whether backward gives the gathered parameter a gradient, if it is used.
+  virtual bool catches_gradient(const UnitParameter& parameter) const {
+    return parameter.master.requires_grad();
+  }
   virtual sdk::Tensors before_forward(sdk::Tensors inputs) = 0;  // also casts the inputs
   virtual sdk::Tensors after_forward(sdk::Tensors outputs) = 0;  // also casts the outputs
 

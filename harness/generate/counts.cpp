@@ -97,6 +97,17 @@ class Walk {
     return parameter.used && !frozen_.contains(parameter.name);
   }
 
+  // The members of a flat parameter are views of it: one that is trained makes it catch what others, frozen, are given.
+  bool gets_gradient(const UnitState& unit) const {
+    const auto any = [&](auto&& holds) {
+      return std::any_of(unit.parameters.begin(), unit.parameters.end(),
+                         [&](const ParameterInfo* each) { return holds(*each); });
+    };
+    if (!fsdp1_) return any([&](const ParameterInfo& each) { return trains(each); });
+    return any([](const ParameterInfo& each) { return each.used; }) &&
+           any([&](const ParameterInfo& each) { return !frozen_.contains(each.name); });
+  }
+
   void backward(const MicroBatch& micro_batch, CollectiveCounts& counts) {
     // Where every unit runs once and trains, backward needs each of them once.
     const bool plain = !forwards_in_vain_ && std::all_of(units_.begin(), units_.end(), [&](const auto& unit) {
@@ -114,8 +125,7 @@ class Walk {
     int gathers = 0, reductions = 0, replicated = 0;
     for (std::size_t i = 0; i < units_.size(); ++i) {
       UnitState& unit = units_[i];
-      const bool has_gradient = std::any_of(unit.parameters.begin(), unit.parameters.end(),
-                                            [&](const auto* each) { return trains(*each); });
+      const bool has_gradient = gets_gradient(unit);
       if (has_gradient) waiting_.insert(i);
       if (unit.sharded && unit.gathered == Gathered::no) ++gathers;
       if (micro_batch.sync && waiting_.contains(i)) {
@@ -127,7 +137,8 @@ class Walk {
     if (plain) counts.gathers_in_backward = gathers;
     if (counted) counts.reduce_scatters = reductions;
     // A group of one rank reduces with itself, or does not.
-    if (counted && sketch_.world > 1) counts.all_reduces = micro_batch.all_reduce ? replicated : 0;
+    const bool alone = sketch_.world == 1 || (!sketch_.mesh.empty() && sketch_.mesh[0] == 1);
+    if (counted && !alone) counts.all_reduces = micro_batch.all_reduce ? replicated : 0;
     if (micro_batch.sync) waiting_.clear();
     // FSDP1 drops what it knows of its order with each forward that no backward follows; FSDP2 with the end
     // of the last backward.
@@ -144,8 +155,9 @@ class Walk {
       if (micro_batch.sync || !keeps) return Gathered::no;
       return plain ? Gathered::yes : Gathered::unknown;
     }
-    if (micro_batch.reshard_after_backward) return Gathered::no;
-    return plain ? Gathered::yes : Gathered::unknown;  // gathered ahead for nobody, perhaps
+    if (!plain && !(micro_batch.reshard_after_backward && micro_batch.last_backward))
+      return Gathered::unknown;  // gathered ahead for nobody, perhaps, and only the last backward frees that
+    return micro_batch.reshard_after_backward ? Gathered::no : Gathered::yes;
   }
 
   void step_aside(const Aside& aside, CollectiveCounts& counts) {

@@ -125,7 +125,10 @@ std::optional<std::string> bad_freezing(const Sketch& sketch) {
       (is_frozen ? frozen : free) = true;
       trained = trained || (!is_frozen && each.used);
     }
-    if (is_fsdp1(sketch) && frozen && free && !original_parameters(sketch, sketch.units[i]))
+    // PyTorch's composable front door keeps original parameters and does not tell its policies.
+    const bool original =
+        original_parameters(sketch, sketch.units[i]) && (sketch.api == "fsdp" || sketch.auto_wrap.is_null());
+    if (is_fsdp1(sketch) && frozen && free && !original)
       return "WR-5: frozen and trainable in one flat parameter";
   }
   if (!trained) return "nothing would be trained";
@@ -195,10 +198,33 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
   }
 }
 
+// A forward that no backward follows may leave parameters whole, and fully_shard forgets with the next shard what a whole
+// one was told, and FSDP1 does not see that another tensor has taken its place.
+bool changes_whole_parameters(const Sketch& sketch, const MicroBatch& micro_batch) {
+  const AsideKind change = is_fsdp1(sketch) ? AsideKind::replace : AsideKind::set_requires_grad;
+  bool whole = false;
+  for (const Aside& each : micro_batch.before) {
+    if (each.kind == change && whole) return true;
+    whole = whole || each.kind == AsideKind::eval_forward || each.kind == AsideKind::no_grad_forward ||
+            each.kind == AsideKind::unshard;
+  }
+  return false;
+}
+
+// PyTorch's FSDP1 drops the gradient of a unit that is frozen as a whole in its next pass, and ours keeps it.
+bool freezes_beside_gradients(const Sketch& sketch, const Iteration& iteration) {
+  const auto& before = iteration.micro_batches.front().before;
+  return is_fsdp1(sketch) && &iteration != &sketch.iterations.front() &&
+         iteration.zero_grad != ZeroGrad::none &&
+         std::any_of(before.begin(), before.end(),
+                     [](const Aside& each) { return each.kind == AsideKind::set_requires_grad; });
+}
+
 std::optional<std::string> bad_program(const Sketch& sketch) {
   if (sketch.iterations.empty()) return "nothing to do";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.micro_batches.empty()) return "nothing to do";
+    if (freezes_beside_gradients(sketch, iteration)) return "a unit is frozen and has a gradient";
     const MicroBatch& last = iteration.micro_batches.back();
     // What stays whole over an optimizer's step is stale afterwards, and a gradient that waits is seen by no
     // optimizer.
@@ -211,6 +237,7 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
       if (is_fsdp1(sketch) && (!each.reshard_after_backward || !each.last_backward || !each.all_reduce))
         return "a control of fully_shard";
       if (!each.all_reduce && sketch.mesh.empty()) return "only a mesh has replicas";
+      if (changes_whole_parameters(sketch, each)) return "a whole parameter is changed";
       for (std::size_t i = 0; i < each.before.size(); ++i) {
         if (auto bad = bad_aside(sketch, each.before[i], &each == &iteration.micro_batches.front(),
                                  i + 1 == each.before.size()))

@@ -303,6 +303,7 @@ class Writer {
     };
     if (fsdp1_) return;
     control("set_requires_gradient_sync", was_.sync, now.sync);
+    if (was_.sync != now.sync) was_.all_reduce = now.sync;  // it speaks of both
     control("set_reshard_after_backward", was_.reshard_after_backward, now.reshard_after_backward);
     control("set_is_last_backward", was_.last_backward, now.last_backward);
     control("set_requires_all_reduce", was_.all_reduce, now.all_reduce);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <map>
 
 #include "harness/judge/exactness.hpp"
@@ -29,6 +31,36 @@ std::optional<std::string> dead_gradients(const Evidence& native) {
                      alive.size());
 }
 
+// The exponent of the lowest bit that is set.
+int lowest_bit(double value) {
+  int exponent = 0;
+  const auto digits = static_cast<std::int64_t>(std::ldexp(std::frexp(std::abs(value), &exponent), 53));
+  return exponent - 53 + std::countr_zero(static_cast<std::uint64_t>(digits));
+}
+
+// A sum of magnitudes may be representable where a part of it, one rank's, is not.
+std::optional<std::string> norm_that_may_round(const Case& a_case, const Evidence& native) {
+  for (const Json& step : a_case.program) {
+    if (step.at("verb") != "clip_grad_norm" || step.value("norm_type", Json(2.0)) != 1) continue;
+    const std::string norm = "register:" + step.at("into").get<std::string>();
+    for (const auto& [at, total] : native.values) {
+      if (at.what != norm || total.none) continue;
+      const double largest = std::abs(total.tensor.element(0));
+      for (const auto& [place, value] : native.values) {
+        if (place.what != "gradients" || place.step != at.step || value.none) continue;
+        for (std::int64_t i = 0; i < value.tensor.numel(); ++i) {
+          const double element = value.tensor.element(i);
+          if (element != 0 && std::ldexp(largest, -lowest_bit(element)) > (1 << 24))
+            return fmt::format(
+                "{} is {:.17g} and has an addend with bits below 2^-24 of it, so a part of the sum may round",
+                norm, largest);
+        }
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> equal_where_it_must_differ(const Case& a_case, const Evidence& native,
                                                       const ProgramMap& program) {
   const CaseRun run;
@@ -49,6 +81,7 @@ std::optional<std::string> why_unfit(const Case& a_case, const Evidence& native,
   if (auto inexact = first_inexact(a_case, native, widened)) return inexact->summary;
   const ProgramMap program(a_case.program);
   if (auto dead = dead_gradients(native)) return dead;
+  if (auto rounds = norm_that_may_round(a_case, native)) return rounds;
   return equal_where_it_must_differ(a_case, native, program);
 }
 

@@ -91,10 +91,14 @@ class FlatUnits {
     units_.push_back(std::move(unit));
   }
 
-  bool ignored(const std::string& parameter) const {
+  // By any of its names.
+  bool ignored(const StateShape& state) const {
     const Json& entries = context_.plan.plan(model_)->at("units");
-    return std::any_of(entries.begin(), entries.end(),
-                       [&](const Json& entry) { return ignores(entry, parameter); });
+    return std::any_of(entries.begin(), entries.end(), [&](const Json& entry) {
+      return ignores(entry, state.name) ||
+             std::any_of(state.other_names.begin(), state.other_names.end(),
+                         [&](const std::string& name) { return ignores(entry, name); });
+    });
   }
 
   // Every parameter goes to the innermost unit around it. 16 bytes of the compute dtype is what members are
@@ -103,7 +107,7 @@ class FlatUnits {
     auto model = context_.a_case.models.find(model_);
     if (model == context_.a_case.models.end()) return;
     for (const StateShape& state : module_state(*model)) {
-      if (state.is_buffer || ignored(state.name)) continue;
+      if (state.is_buffer || ignored(state)) continue;
       FlatUnit* best = nullptr;
       for (FlatUnit& unit : units_) {
         if (inside_module(state.name, unit.module) && (!best || unit.module.size() > best->module.size()))

@@ -53,5 +53,23 @@ TEST(Fitness, WhatMustDifferDiffersInTheReference) {
   EXPECT_FALSE(why_unfit(made.a_case, native, widened(native)));
 }
 
+// One rank may add what is small first, another what is large.
+TEST(Fitness, NormsOfWhichAPartMayRoundAreUnfit) {
+  HandMade made;
+  made.a_case.expect = Json::parse(R"([{"equal": {"what": ["gradients"], "to": ["reference"]}}])");
+  made.a_case.program[HandMade::after_backward - 1] = {
+      {"verb", "clip_grad_norm"}, {"into", "norm"}, {"norm_type", 1}, {"max_norm", 1e9}};
+  Evidence native = made.reference.evidence;
+  set_element(gradient(native, "bias"), 0, 0.5);
+  Value norm = native.values.at({HandMade::after_backward, "gradients", "model", "bias", {}});
+  set_element(norm.tensor, 0, 1 << 22);
+  native.values[{HandMade::after_backward, "register:norm", "", "", 0}] = norm;
+  EXPECT_FALSE(why_unfit(made.a_case, native, widened(native)));
+  set_element(gradient(native, "bias"), 0, 0.125);
+  const auto reason = why_unfit(made.a_case, native, widened(native));
+  ASSERT_TRUE(reason);
+  EXPECT_NE(reason->find("register:norm is 4194304"), std::string::npos) << *reason;
+}
+
 }  // namespace
 }  // namespace fsdp_cts

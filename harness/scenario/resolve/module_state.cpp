@@ -80,6 +80,7 @@ class StateCollector {
     const std::string& later = first->name == alias ? owner : alias;
     const auto second =
         std::find_if(first + 1, states.end(), [&](const StateShape& s) { return s.name == later; });
+    first->other_names.push_back(later);
     if (second != states.end()) states.erase(second);
   }
 

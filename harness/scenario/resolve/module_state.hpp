@@ -16,7 +16,8 @@ struct StateShape {
   std::vector<std::int64_t> shape;
   DType dtype = DType::float32;
   bool is_buffer = false;
-  std::string module_type;  // owner's type: norms have their own initial values
+  std::string module_type;                    // owner's type: norms have their own initial values
+  std::vector<std::string> other_names = {};  // of one that is tied
 };
 std::vector<StateShape> module_state(const Json& resolved_module);
 
