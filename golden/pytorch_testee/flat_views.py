@@ -84,12 +84,12 @@ def _sharded_now(view: FlatView) -> bool:
 
 
 def _gradient_is_whole(view: FlatView) -> bool:
-    """Inside `no_sync` gradients stay as the backward made them."""
+    """Inside `no_sync` gradients stay as the backward made them. Of one element the shape does not tell; a backward that reduced takes the flag back."""
     gradient = view.flat.grad
     return not view.handle.uses_sharded_strategy or (
         gradient is not None
         and gradient.shape == view.flat._unpadded_unsharded_size
-        and gradient.shape != view.flat._sharded_size
+        and (gradient.shape != view.flat._sharded_size or getattr(view.flat, "_post_backward_called", False))
     )
 
 

@@ -211,6 +211,27 @@ bool changes_whole_parameters(const Sketch& sketch, const MicroBatch& micro_batc
   return false;
 }
 
+// PyTorch's composable units take whoever is asked for its state before the first forward for the root.
+bool asks_inner_units_first(const Sketch& sketch) {
+  const auto& before = sketch.iterations.front().micro_batches.front().before;
+  return sketch.api == "composable" && (sketch.units.size() > 1 || !sketch.auto_wrap.is_null()) &&
+         std::any_of(before.begin(), before.end(), [](const Aside& each) {
+           return each.kind == AsideKind::full_state || each.kind == AsideKind::sharded_state;
+         });
+}
+
+// What a frozen member of a flat parameter shows of a gradient that was not reduced: PyTorch shows it, and ours does not.
+bool freezes_unreduced(const Sketch& sketch) {
+  if (!is_fsdp1(sketch)) return false;
+  bool unreduced = false, frozen = !sketch.frozen.empty();
+  for (const Iteration& iteration : sketch.iterations)
+    for (const MicroBatch& each : iteration.micro_batches) {
+      unreduced = unreduced || !each.sync;
+      for (const Aside& aside : each.before) frozen = frozen || aside.kind == AsideKind::set_requires_grad;
+    }
+  return unreduced && frozen;
+}
+
 // PyTorch's FSDP1 drops the gradient of a unit that is frozen as a whole in its next pass, and ours keeps it.
 bool freezes_beside_gradients(const Sketch& sketch, const Iteration& iteration) {
   const auto& before = iteration.micro_batches.front().before;
@@ -222,8 +243,10 @@ bool freezes_beside_gradients(const Sketch& sketch, const Iteration& iteration) 
 
 std::optional<std::string> bad_program(const Sketch& sketch) {
   if (sketch.iterations.empty()) return "nothing to do";
+  if (freezes_unreduced(sketch)) return "frozen members and gradients that are not reduced";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.micro_batches.empty()) return "nothing to do";
+    if (&iteration == &sketch.iterations.front() && asks_inner_units_first(sketch)) return "no root yet";
     if (freezes_beside_gradients(sketch, iteration)) return "a unit is frozen and has a gradient";
     const MicroBatch& last = iteration.micro_batches.back();
     // What stays whole over an optimizer's step is stale afterwards, and a gradient that waits is seen by no

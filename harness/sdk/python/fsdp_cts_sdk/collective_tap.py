@@ -27,8 +27,10 @@ _LEVEL = torch._C.DispatchKey.ADInplaceOrView
 _PAIRS = {
     "all_gather": ("_allgather_base_", "allgather_", "allgather_coalesced_", "allgather_into_tensor_coalesced_"),
     "reduce_scatter": ("_reduce_scatter_base_", "reduce_scatter_", "reduce_scatter_tensor_coalesced_"),
-    "other": ("alltoall_base_", "alltoall_", "gather_", "scatter_"),
+    "other": ("alltoall_base_", "alltoall_"),
 }
+# Of these only the root has all arguments. The place of the one that every rank has:
+_ROOTED = {"scatter_": 0, "gather_": 1}
 _IN_PLACE = {"all_reduce": ("allreduce_", "allreduce_coalesced_"), "broadcast": ("broadcast_",), "other": ("reduce_",)}
 
 class CollectiveTap:
@@ -43,6 +45,8 @@ class CollectiveTap:
         self._library = torch.library.Library("c10d", "IMPL")
         for kind, names in _PAIRS.items():
             self._watch(kind, names, self._note_pair)
+        for name, place in _ROOTED.items():
+            self._watch("other", (name,), functools.partial(self._note_rooted, place))
         for kind, names in _IN_PLACE.items():
             self._watch(kind, names, self._note_in_place)
         # The dispatcher hands the operator of a reduction on as something that cannot be read; the group's methods are called with it.
@@ -91,8 +95,12 @@ class CollectiveTap:
 
     def _note_pair(self, kind: str, args: tuple[Any, ...]) -> None:
         outputs, inputs = (list(_tensors(each)) for each in args[:2])
-        # Only one rank has something to scatter.
-        self._note(kind, inputs or outputs, _numel(inputs), _numel(outputs), args[2])
+        self._note(kind, inputs, _numel(inputs), _numel(outputs), args[2])
+
+    def _note_rooted(self, place: int, kind: str, args: tuple[Any, ...]) -> None:
+        """In the size that every rank gives or gets, so that all note the same."""
+        tensors = list(_tensors(args[place]))
+        self._note(kind, tensors, _numel(tensors), _numel(tensors), args[2])
 
     def _note_in_place(self, kind: str, args: tuple[Any, ...]) -> None:
         tensors = list(_tensors(args[0]))
