@@ -76,6 +76,9 @@ ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
     if (auto it = step.find("ranks"); it != step.end() && it->is_array())
       facts.ranks = it->get<std::vector<int>>();
 
+    if (facts.verb == "end_process") {
+      for (int rank : facts.ranks) ended_.emplace(rank, size());
+    }
     if (acted_out(size())) {
       if (std::string now = phase_of(facts.verb, step); !now.empty()) phase = now;
       follow(models[facts.model], facts.verb, step);
@@ -100,6 +103,7 @@ const StepFacts& ProgramMap::at(int step) const {
 }
 
 bool ProgramMap::takes_part(int step, int rank) const {
+  if (const auto end = ended_.find(rank); end != ended_.end() && step > end->second) return false;
   const auto& ranks = at(step).ranks;
   return ranks.empty() || std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }

@@ -38,10 +38,12 @@ class ProgramMap {
   const StepFacts& at(int step) const;  // throws std::out_of_range; check contains() for steps a testee named
   bool contains(int step) const { return step >= 0 && step < size(); }
   int size() const { return static_cast<int>(steps_.size()); }
+  // A rank whose process the program has ended takes no part any more.
   bool takes_part(int step, int rank) const;
 
  private:
   std::vector<StepFacts> steps_;
+  std::map<int, int> ended_;  // by rank: at which step its process ends
 };
 
 // A string or a list of strings, as LANGUAGE.md allows for `what`.

@@ -554,6 +554,11 @@ void RankGroup::process_ended(Rank& rank) {
   }
   if (rank.settled && rank.report.end != RankEnd::done && phase_ == Phase::failing)
     return;  // its own failure came first
+  if (ends_by_the_program(rank)) {
+    rank.left = true;
+    settle(rank, RankEnd::done, "", "");
+    return conclude_if_settled();
+  }
   const ExitReason reason = explain_exit(*status, rank.output.text(), oom_kill_count() - oom_kills_before_);
   if (rank.stream_ended.value_or(false) && WIFEXITED(*status)) {
     return fail(rank, RankEnd::protocol_error, "truncated_frame",
@@ -573,10 +578,25 @@ void RankGroup::stream_closed(Rank& rank, bool inside_frame) {
     return conclude_if_settled();
   }
   if (bye_said_ || (rank.settled && rank.report.end != RankEnd::done)) return;
+  if (ends_by_the_program(rank) && !inside_frame) {
+    if (rank.process) return;
+    rank.left = true;
+    settle(rank, RankEnd::done, "", "");
+    return conclude_if_settled();
+  }
   // Most often the process has ended, and its exit status, which comes a moment later, tells more. Until then
   // its report is open.
   begin_failing();
   rank.settled = false;
+}
+
+bool RankGroup::ends_by_the_program(const Rank& rank) const {
+  if (assignment_.case_id.empty() || rank.settled || rank.report.last_step < 0) return false;
+  // What the program says there, and not the rank.
+  const Json& step = assignment_.message["program"][static_cast<std::size_t>(rank.report.last_step)];
+  if (step.at("verb") != "end_process") return false;
+  const auto ranks = step.value("ranks", std::vector<int>{});
+  return std::find(ranks.begin(), ranks.end(), rank.report.rank) != ranks.end();
 }
 
 void RankGroup::settle(Rank& rank, RankEnd end, std::string code, std::string detail) {
@@ -704,7 +724,8 @@ void RankGroup::conclude() {
   std::error_code ignored;
   std::filesystem::remove_all(case_folder(), ignored);
 
-  const bool clean = ended_in == Phase::running || ended_in == Phase::closing;
+  const bool whole = std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.left; });
+  const bool clean = whole && (ended_in == Phase::running || ended_in == Phase::closing);
   if (ended_in != Phase::closing) results_.push_back(std::move(run));
   phase_ = Phase::idle;
   if (!clean || ended_in == Phase::closing) terminate();

@@ -95,6 +95,7 @@ class RankGroup {
     OutputCapture output;
     bool greeted = false;              // it said hello
     bool settled = false;              // its report of the current assignment stands
+    bool left = false;                 // its process ended where the program says so
     std::optional<bool> stream_ended;  // its socket was closed; true: inside a frame
     RankReport report;
     std::string last_collective;
@@ -128,6 +129,7 @@ class RankGroup {
   void take_output(Rank& rank);
   void process_ended(Rank& rank);
   void stream_closed(Rank& rank, bool inside_frame);
+  bool ends_by_the_program(const Rank& rank) const;
   void settle(Rank& rank, RankEnd end, std::string code, std::string detail);
   void fail(Rank& rank, RankEnd end, std::string code, std::string detail);
   void begin_failing();

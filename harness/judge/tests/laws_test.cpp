@@ -131,6 +131,15 @@ TEST(SomethingIsSharded, AReplicaIsNotFsdp) {
   EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
 }
 
+TEST(Program, ARankTakesNoPartAfterItsProcessEnded) {
+  const Json program = Json::parse(
+      R"([{"verb": "build"}, {"verb": "end_process", "ranks": [1]}, {"verb": "observe", "what": "loss"}])");
+  const ProgramMap map(program);
+  EXPECT_TRUE(map.takes_part(1, 1));
+  EXPECT_FALSE(map.takes_part(2, 1));
+  EXPECT_TRUE(map.takes_part(2, 0));
+}
+
 TEST(SomethingIsSharded, WhatAFailedForwardLeftUnshardedIsNoProof) {
   HandMade made;
   const ProgramMap failed(made.a_case.program, {{HandMade::attempt_end, 10}});

@@ -71,6 +71,29 @@ TEST_F(SessionRuns, RanksAreReplacedAfterAnythingButACleanEnd) {
   EXPECT_THAT(outcome.runs[3], all_done);
 }
 
+Case case_that_ends_rank(int rank) {
+  Case a_case = small_case("bad");
+  a_case.program[1] = {{"verb", "end_process"}, {"ranks", {rank}}};
+  return a_case;
+}
+
+TEST_F(SessionRuns, ARankThatTheProgramEndsHasNotCrashedAndTheGroupIsReplaced) {
+  const StartLog log;
+  const Outcome outcome = run(log.noting("$RANK", "--fault sigkill --when bad"),
+                              {small_case("a"), case_that_ends_rank(1), small_case("c")});
+  EXPECT_THAT(outcome.runs, Each(all_done));
+  EXPECT_EQ(outcome.runs[1].ranks[1].last_step, 1);
+  EXPECT_EQ(outcome.runs[1].ranks[0].last_step, 4);
+  EXPECT_THAT(log.lines(), ElementsAre("0", "0", "1", "1"));
+  EXPECT_THAT(outcome.ended_badly, IsEmpty());
+}
+
+TEST_F(SessionRuns, ARankThatEndsWhereTheProgramEndsAnotherHasCrashed) {
+  const Outcome outcome =
+      run(fault_testee({"--fault", "sigkill", "--when", "bad"}), {case_that_ends_rank(0)});
+  EXPECT_EQ(outcome.runs[0].ranks[1].end, RankEnd::crash);
+}
+
 TEST_F(SessionRuns, UnsupportedByAllIsACleanEnd) {
   const StartLog log;
   const Outcome outcome = run(log.noting("$RANK", "--fault unsupported --rank -1 --when odd"),

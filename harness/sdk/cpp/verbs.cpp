@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <csignal>
 #include <limits>
 
 #include "harness/protocol/pattern.hpp"
@@ -92,6 +93,10 @@ void Verbs::act(const Json& step) {
     return;
   }
   if (verb == "delay") return delay(step);
+  if (verb == "end_process") {
+    std::raise(SIGKILL);
+    return;
+  }
   static const std::vector<std::string> controls{"compile",
                                                  "set_requires_gradient_sync",
                                                  "set_requires_all_reduce",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -283,5 +285,6 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "foreach_mul": ("other", _foreach_mul),
     "clip_grad_norm": ("optimizer", _clip_grad_norm),
     "delay": ("other", _delay),
+    "end_process": ("other", lambda run, step: os.kill(os.getpid(), signal.SIGKILL)),
     **{verb: ("other", _control) for verb in CONTROLS},
 }
