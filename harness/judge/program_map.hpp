@@ -40,6 +40,8 @@ class ProgramMap {
   int size() const { return static_cast<int>(steps_.size()); }
   // A rank whose process the program has ended takes no part any more.
   bool takes_part(int step, int rank) const;
+  // Whether its process is gone before the end of the case.
+  bool ends(int rank) const { return ended_.contains(rank); }
 
  private:
   std::vector<StepFacts> steps_;

@@ -19,7 +19,7 @@ bool computes(const JudgeContext& context) {
 void check_used(const JudgeContext& context, Outcome& outcome) {
   if (context.run.hello.value("device", "") != "sim" || !computes(context)) return;
   for (const RankReport& rank : context.run.ranks) {
-    if (rank.launches.value_or(0) > 0) continue;
+    if (rank.launches.value_or(0) > 0 || context.program.ends(rank.rank)) continue;
     Finding finding{
         VerdictKind::fail, "device_unused",
         fmt::format("rank {} says that it runs on device sim, and {}: nothing of it was watched", rank.rank,

@@ -138,6 +138,8 @@ TEST(Program, ARankTakesNoPartAfterItsProcessEnded) {
   EXPECT_TRUE(map.takes_part(1, 1));
   EXPECT_FALSE(map.takes_part(2, 1));
   EXPECT_TRUE(map.takes_part(2, 0));
+  EXPECT_TRUE(map.ends(1));
+  EXPECT_FALSE(map.ends(0));
 }
 
 TEST(SomethingIsSharded, WhatAFailedForwardLeftUnshardedIsNoProof) {
