@@ -578,6 +578,7 @@ void RankGroup::stream_closed(Rank& rank, bool inside_frame) {
     return conclude_if_settled();
   }
   if (bye_said_ || (rank.settled && rank.report.end != RankEnd::done)) return;
+  if (rank.left) return;
   if (ends_by_the_program(rank) && !inside_frame) {
     if (rank.process) return;
     rank.left = true;

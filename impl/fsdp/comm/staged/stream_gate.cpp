@@ -4,7 +4,9 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "fsdp/errors.hpp"
 
@@ -24,6 +26,15 @@ WaitValue driver_wait_value() {
   return found;
 }
 
+/// When the last opener is gone a stream may still have to look, and would wait without end for what somebody else keeps
+/// there by then.
+void keep_for_ever(const at::Tensor& memory) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<at::Tensor>;
+  const std::lock_guard lock(mutex);
+  kept.push_back(memory);
+}
+
 }  // namespace
 
 StreamGate::StreamGate(at::Device device) : device_(device) {
@@ -31,8 +42,9 @@ StreamGate::StreamGate(at::Device device) : device_(device) {
     throw RuntimeError(
         "Collectives that are carried by the CPU need CUDA's driver, 11.7 or newer: libcuda.so.1 is not "
         "there, or has no cuStreamWaitValue32_v2.");
-  memory_ = at::zeros({1}, at::TensorOptions(at::kInt).pinned_memory(true));
-  opened_ = static_cast<uint32_t*>(memory_.mutable_data_ptr());
+  const auto memory = at::zeros({1}, at::TensorOptions(at::kInt).pinned_memory(true));
+  keep_for_ever(memory);
+  opened_ = static_cast<uint32_t*>(memory.mutable_data_ptr());
 }
 
 void StreamGate::open(uint32_t number) {

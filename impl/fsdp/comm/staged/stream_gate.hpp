@@ -21,8 +21,7 @@ class StreamGate {
 
  private:
   at::Device device_;
-  at::Tensor memory_;  // pinned, which the device reads
-  uint32_t* opened_;
+  uint32_t* opened_;  // in pinned memory, which the device reads
 };
 
 }  // namespace fsdp
