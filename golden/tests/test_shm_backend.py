@@ -186,7 +186,7 @@ def subgroups(rank: int, world: int) -> None:
 
 def refusals(rank: int, world: int) -> None:
     for call, text in (
-        (lambda: dist.all_reduce(values(rank, 2), dist.ReduceOp.PRODUCT), "has the reductions SUM, AVG, MAX and PREMUL_SUM"),
+        (lambda: dist.all_reduce(values(rank, 2), dist.ReduceOp.PRODUCT), "has the reductions SUM, AVG and MAX"),
         (lambda: dist.all_gather_into_tensor(torch.empty(3 * world), torch.empty(2)), "3 x Float|sizes|must be equal|times the other"),
         (lambda: dist.all_to_all_single(values(rank, world), values(rank, world)), "shm does not support alltoall_base"),
     ):

@@ -86,10 +86,9 @@ void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
 }
 
 std::shared_ptr<c10::Event> FullyShardOperations::recorded_now() {
-  const at::Device device = library().world->device();
-  if (device.is_cpu()) return nullptr;
-  auto event = std::make_shared<c10::Event>(device.type());
-  event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  if (device().is_cpu()) return nullptr;
+  auto event = std::make_shared<c10::Event>(device().type());
+  event->record(c10::impl::VirtualGuardImpl(device().type()).getStream(device()));
   return event;
 }
 

@@ -39,7 +39,7 @@ Machine this_machine() {
 std::string too_few_gpus(const Case& a_case, const Machine& machine) {
   std::string reason = "needs " + std::to_string(a_case.world) + " GPUs, one per rank; this machine has " +
                        std::to_string(machine.gpus);
-  if (machine.gpus > 0) reason += " (with --backend shm ranks share one)";
+  if (machine.gpus > 0) reason += " (with --device cuda --backend shm ranks share one)";
   return reason;
 }
 

@@ -57,6 +57,11 @@ class ProgramCheck {
       for (const Json& rank : step["ranks"])
         if (rank >= case_.world)
           note("rank " + rank.dump() + " does not exist in a world of " + std::to_string(case_.world));
+    if (verb == "end_process") {
+      const auto ends = step.value("ranks", std::set<int>{});
+      if (ends.empty() || ends.size() == static_cast<std::size_t>(case_.world))
+        note("end_process needs `ranks`, and not all of them: somebody must be left to notice");
+    }
     if (verb == "forward") forward(step);
     if (verb == "loss") loss(step);
     if (verb == "backward") known("register", step["loss"], registers_);

@@ -149,6 +149,9 @@ TEST(Listing, SaysWhatCannotRunAndWhy) {
   EXPECT_EQ(rows[3]["runnable"], false);
   EXPECT_EQ(rows[3]["reason"], "needs 2 GPUs, one per rank; this machine has 0");
   EXPECT_EQ(rows[4]["reason"], "upstream returns early: one reason");
+  EXPECT_EQ(
+      list_cases(some_cases(), Machine{.gpus = 1})[3].reason,
+      "needs 2 GPUs, one per rank; this machine has 1 (with --device cuda --backend shm ranks share one)");
   EXPECT_EQ(list_cases(some_cases(), Machine{.gpus = 2})[3].runnable, true);
 }
 
@@ -158,6 +161,10 @@ TEST(Listing, WhatIsCudasAloneDoesNotRunOnOtherAccelerators) {
   EXPECT_EQ(list_cases(cases, Machine{.gpus = 2})[3].reason,
             "is about kernels or messages that are CUDA's alone");
   EXPECT_EQ(list_cases(cases, Machine{.gpus = 2, .cuda = true})[3].runnable, true);
+  cases[3].requires_ = {"gpu", "sim"};
+  EXPECT_EQ(list_cases(cases, Machine{.gpus = 2})[3].reason,
+            "is about virtual time, which only --device sim has");
+  EXPECT_EQ(list_cases(cases, Machine{.gpus = 2, .simulated = true})[3].runnable, true);
 }
 
 const std::vector<SeedMethod> two_methods = {{"F2MP/A/one", "F2MP", 1, 2, 0}, {"UOP/B/two", "UOP", 1, 1, 0}};

@@ -83,7 +83,7 @@ Reduction reduction_of(const c10d::ReduceOp& op, const std::string& backend) {
     }
     default:
       TORCH_CHECK(false, "Backend ", backend,
-                  " has the reductions SUM, AVG, MAX and PREMUL_SUM, and no other");
+                  " has the reductions SUM, AVG and MAX, on an accelerator PREMUL_SUM too, and no other");
   }
 }
 

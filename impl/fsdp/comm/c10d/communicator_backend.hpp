@@ -13,7 +13,8 @@
 namespace fsdp {
 
 /// What FSDP, DTensor and the checkpoints of PyTorch ask for. The others (send, recv, all-to-all, …) say, as
-/// c10d's base class does, that the backend lacks them, and so does a reduction that is not SUM, AVG or MAX.
+/// c10d's base class does, that the backend lacks them, and so does a reduction other than SUM, AVG, MAX and,
+/// on an accelerator, PREMUL_SUM.
 ///
 /// As over c10d's other backends a tensor may have any shape, need not be contiguous, keeps its autograd
 /// version, and dropping a Work does not undo its collective. There is no thread behind a Work: it makes its

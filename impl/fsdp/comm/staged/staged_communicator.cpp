@@ -165,8 +165,7 @@ class StagedCommunicator : public Communicator, public std::enable_shared_from_t
   }
   WorkPtr handed_back(const at::Tensor& out, const at::Tensor& received, const at::Tensor& in) {
     memory_of(out).copy_(received, /*non_blocking=*/true);
-    return std::make_unique<StagedWork>(std::static_pointer_cast<StagedCommunicator>(shared_from_this()),
-                                        std::vector<at::Tensor>{out, in});
+    return std::make_unique<StagedWork>(shared_from_this(), std::vector<at::Tensor>{out, in});
   }
 
   class StagedWork : public StreamWork {
