@@ -49,6 +49,7 @@ at::ScalarType FullyShardUnit::compute_dtype(const UnitParameter& parameter) con
 
 // Every module with a policy casts, root or not, by its own policy.
 sdk::Tensors FullyShardUnit::before_forward(sdk::Tensors inputs) {
+  ran_ = true;
   return policy_.cast_forward_inputs ? cast_floating(std::move(inputs), policy_.param_dtype) : inputs;
 }
 

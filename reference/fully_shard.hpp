@@ -35,9 +35,13 @@ class FullyShardUnit : public Unit {
   void before_backward() override {}
   void reduce(const std::vector<Unit*>& peers, Order order) override;
   sdk::Unit describe() const override;
+  // After a backward that does not reshard: the unit shows the gradients that wait where autograd left them.
+  bool stays_gathered() const { return stays_gathered_; }
+  void free() { stays_gathered_ = false; }
 
-  bool reduce_gradients = true;      // set_requires_gradient_sync
-  bool all_reduce_gradients = true;  // set_requires_all_reduce
+  bool reduce_gradients = true;         // set_requires_gradient_sync
+  bool all_reduce_gradients = true;     // set_requires_all_reduce
+  bool reshards_after_backward = true;  // set_reshard_after_backward
   std::optional<double> divide_factor;
   struct AllReduceHook {
     double scale = 1;
@@ -61,6 +65,8 @@ class FullyShardUnit : public Unit {
   Replicas replicas_;
   std::vector<at::Tensor> unreduced_;  // each parameter's gradient that waits for a reduction
   at::Tensor partial_;                 // reduce-scattered, waiting for an all-reduce
+  bool ran_ = false;                   // in a forward since the last backward
+  bool stays_gathered_ = false;
 };
 
 // The units of a plan, in its order.

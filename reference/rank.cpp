@@ -105,7 +105,7 @@ void Rank::backward(const at::Tensor& loss) {
   for_all_units([](Unit& unit) { unit.show_masters(); });
 }
 
-// What has no effect on values has none here: gathering, freeing and prefetching.
+// What has no effect on values has none here: gathering, freeing before backward and prefetching.
 void Rank::control(sdk::Model& model, const sdk::Json& verb) {
   const std::string name = verb.at("verb"), module = verb.value("module", "");
   for (Unit* unit : units_of(model)) {
@@ -121,6 +121,8 @@ void Rank::control(sdk::Model& model, const sdk::Json& verb) {
     if (name == "set_requires_gradient_sync")
       sharded->reduce_gradients = sharded->all_reduce_gradients = verb.at("value");
     if (name == "set_requires_all_reduce") sharded->all_reduce_gradients = verb.at("value");
+    if (name == "set_reshard_after_backward") sharded->reshards_after_backward = verb.at("value");
+    if (name == "reshard" && sharded->path() == module) sharded->free();
   }
 }
 
@@ -160,6 +162,21 @@ std::function<void()> Rank::undo_changes(const sdk::Model& model) {
     const c10::AutoGradMode no_grad(false);
     for (const auto& [master, value] : before) at::Tensor(master).copy_(value);
   };
+}
+
+// The value stays the master's: that is what optimizers update.
+std::vector<sdk::Parameter> Rank::parameters(sdk::Model& model) {
+  std::vector<sdk::Parameter> all = Operations::parameters(model);
+  for (Unit* unit : units_of(model)) {
+    const auto* sharded = dynamic_cast<FullyShardUnit*>(unit);
+    if (!sharded || !sharded->stays_gathered()) continue;
+    for (const UnitParameter& shown : unit->parameters()) {
+      const auto at =
+          std::find_if(all.begin(), all.end(), [&](const auto& p) { return p.name == shown.name; });
+      if (at != all.end()) at->gradient = shown.compute.grad();
+    }
+  }
+  return all;
 }
 
 std::vector<sdk::Exposed> Rank::full_parameters(sdk::Model& model) {

@@ -29,6 +29,7 @@ class Rank : public sdk::Operations {
   void backward(const at::Tensor& loss) override;
   void control(sdk::Model& model, const sdk::Json& verb) override;
   std::function<void()> enter(sdk::Model& model, const sdk::Json& verb) override;
+  std::vector<sdk::Parameter> parameters(sdk::Model& model) override;
   std::vector<sdk::Exposed> full_parameters(sdk::Model& model) override;
   sdk::StateDict state_dict(sdk::Model& model, const std::string& kind) override;
   void save_checkpoint(const sdk::Checkpoint&) override {}

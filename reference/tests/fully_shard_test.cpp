@@ -69,6 +69,26 @@ TEST(FullyShard, RingAndRankOrderDifferOnThreeRanks) {
             (1 + 0x1p-23f) / 3);  // one element: chunk 0 adds the last two ranks first
 }
 
+TEST(FullyShard, AUnitThatStaysGatheredShowsThisRanksOwnSum) {
+  CaseInMemory c(2);
+  one_weight(c, {1, 5}, Json::object(), "fully_shard");
+  const auto keep = step("set_reshard_after_backward", {{"value", false}});
+  const auto wait = step("set_requires_gradient_sync", {{"value", false}});
+  std::vector<Json> steps{step("build"), step("shard"), keep, wait};
+  for (int i = 0; i < 2; ++i) {
+    for (const Json& s : {forward("x"), step("loss", {{"kind", "sum"}}), step("backward")})
+      steps.push_back(s);
+  }
+  steps.push_back(observe({"gradients"}));
+  c.steps(steps);
+  const Simulated run(c);
+  EXPECT_EQ(gradient(run, 0), 2);
+  EXPECT_EQ(gradient(run, 1), 10);
+  steps.insert(steps.end() - 1, step("reshard", {{"module", ""}}));
+  c.steps(steps);
+  EXPECT_TRUE(Simulated(c).entry("gradients")["items"][0]["none"]);
+}
+
 std::vector<Json> two_micro_batches() {
   std::vector<Json> steps{step("build"), step("shard")};
   for (const bool last : {false, true}) {
