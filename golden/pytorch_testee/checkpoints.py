@@ -21,7 +21,7 @@ class Checkpoints(NamedOptimizerStates):
     _groups: Groups
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.format == "native":
+        if checkpoint.format in ("native", "dcp"):  # the same here: it is PyTorch's own
             import torch.distributed.checkpoint as dcp
 
             state = _distributed_state(checkpoint)
@@ -43,12 +43,15 @@ class Checkpoints(NamedOptimizerStates):
     def load_checkpoint(self, checkpoint: Checkpoint) -> None:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict, set_optimizer_state_dict
 
-        if checkpoint.format == "native":
+        if checkpoint.format in ("native", "dcp"):
             import torch.distributed.checkpoint as dcp
 
             state = _distributed_state(checkpoint)
+            # Others than PyTorch have no settings of the optimizer to save. What is missing beside them keeps its value, which is seen.
+            saved = dcp.FileSystemReader(checkpoint.folder).read_metadata().state_dict_metadata
+            planner = dcp.DefaultLoadPlanner(allow_partial_load=not any(name.startswith("optimizer.param_groups.") for name in saved))
             with _as_errors():
-                dcp.load(state, checkpoint_id=checkpoint.folder, process_group=self._groups.for_objects())
+                dcp.load(state, checkpoint_id=checkpoint.folder, process_group=self._groups.for_objects(), planner=planner)
             set_model_state_dict(checkpoint.model.module, state["model"])
             if checkpoint.optimizer is not None:
                 set_optimizer_state_dict(checkpoint.model.module, checkpoint.optimizer, state["optimizer"])

@@ -127,11 +127,14 @@ void LibraryOperations::save_checkpoint(const sdk::Checkpoint& checkpoint) {
   const auto optimizer_state = [&](const char* kind) {
     return optimizer_state_dict(*checkpoint.model, *checkpoint.optimizer, kind).native;
   };
-  if (checkpoint.format == "native") {
+  if (checkpoint.format != "safetensors") {
     fsdp::ShardedOptimizerState optimizer;
     if (checkpoint.optimizer)
       optimizer = std::any_cast<fsdp::ShardedOptimizerState>(optimizer_state("sharded"));
-    return fsdp::save_checkpoint(checkpoint.folder, library_->world, shards(*checkpoint.model), optimizer);
+    const auto format =
+        checkpoint.format == "dcp" ? fsdp::CheckpointFormat::torch_distributed : fsdp::CheckpointFormat::own;
+    return fsdp::save_checkpoint(checkpoint.folder, library_->world, shards(*checkpoint.model), optimizer,
+                                 {format});
   }
   WholeState state{full_of(state_dict(*checkpoint.model, "full")), {}};
   if (checkpoint.optimizer)
@@ -141,7 +144,7 @@ void LibraryOperations::save_checkpoint(const sdk::Checkpoint& checkpoint) {
 
 void LibraryOperations::load_checkpoint(const sdk::Checkpoint& checkpoint) {
   auto* optimizer = dynamic_cast<LibraryOptimizer*>(checkpoint.optimizer);
-  if (checkpoint.format == "native") {
+  if (checkpoint.format != "safetensors") {
     const fsdp::OptimizerState state =
         fsdp::load_checkpoint(checkpoint.folder, library_->world, *checkpoint.model->module);
     if (optimizer) optimizer->load_library_state(state);

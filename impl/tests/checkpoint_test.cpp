@@ -80,9 +80,10 @@ struct Training {
     const auto state = optim::state_of(*optimizer);
     if (is_flat(form)) {
       save_checkpoint(folder, world, flat::sharded_state_dict(*model),
-                      flat::sharded_optimizer_state(*model, state));
+                      flat::sharded_optimizer_state(*model, state), {format});
     } else {
-      save_checkpoint(folder, world, sharded_state_dict(*model), sharded_optimizer_state(*model, state));
+      save_checkpoint(folder, world, sharded_state_dict(*model), sharded_optimizer_state(*model, state),
+                      {format});
     }
   }
   void load(const fs::path& folder) { optim::load_state(*optimizer, load_checkpoint(folder, world, *model)); }
@@ -94,6 +95,7 @@ struct Training {
 
   std::shared_ptr<Communicator> world;
   Form form;
+  CheckpointFormat format = CheckpointFormat::own;
   Mlp model;
   std::unique_ptr<torch::optim::AdamW> optimizer;
 };
@@ -116,22 +118,25 @@ void expect_same(const Training& actual, const Training& expected) {
 }
 
 using Journey = std::array<Form, 3>;
-class Checkpoints : public ::testing::TestWithParam<Journey> {};
+class Checkpoints : public ::testing::TestWithParam<std::tuple<Journey, CheckpointFormat>> {};
 
 // 4 ranks save, 2 load and save, 3 load and take the step that the 4 took after saving.
 TEST_P(Checkpoints, FourTwoThreeRanksBitForBit) {
   const Folder folder;
-  const auto [four, two, three] = GetParam();
-  run_ranks(make_shm_communicator, 4, [&, form = four](const Rank& rank) {
+  const auto [journey, format] = GetParam();
+  const auto [four, two, three] = journey;
+  run_ranks(make_shm_communicator, 4, [&, form = four, format = format](const Rank& rank) {
     Training run(rank, form, 1);
+    run.format = format;
     run.step(1);
     run.step(2);
     run.save(folder.path / "four");
     run.step(3);
     run.save(folder.path / "expected");
   });
-  run_ranks(make_shm_communicator, 2, [&, form = two](const Rank& rank) {
+  run_ranks(make_shm_communicator, 2, [&, form = two, format = format](const Rank& rank) {
     Training run(rank, form, 5);
+    run.format = format;
     run.load(folder.path / "four");
     run.save(folder.path / "two");
   });
@@ -149,18 +154,21 @@ TEST_P(Checkpoints, FourTwoThreeRanksBitForBit) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Journeys, Checkpoints,
-                         ::testing::Values(Journey{Form::rows, Form::rows, Form::rows},
-                                           Journey{Form::rows, Form::original_parameters, Form::columns},
-                                           Journey{Form::rows, Form::rows, Form::original_parameters},
-                                           Journey{Form::columns, Form::flat_parameters, Form::rows},
-                                           Journey{Form::original_parameters, Form::columns,
-                                                   Form::flat_parameters},
-                                           Journey{Form::hybrid, Form::hybrid, Form::unsharded}),
-                         [](const auto& journey) {
-                           return std::string(name_of(journey.param[0])) + "_" + name_of(journey.param[1]) +
-                                  "_" + name_of(journey.param[2]);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Journeys, Checkpoints,
+    ::testing::Combine(::testing::Values(Journey{Form::rows, Form::rows, Form::rows},
+                                         Journey{Form::rows, Form::original_parameters, Form::columns},
+                                         Journey{Form::rows, Form::rows, Form::original_parameters},
+                                         Journey{Form::columns, Form::flat_parameters, Form::rows},
+                                         Journey{Form::original_parameters, Form::columns,
+                                                 Form::flat_parameters},
+                                         Journey{Form::hybrid, Form::hybrid, Form::unsharded}),
+                       ::testing::Values(CheckpointFormat::own, CheckpointFormat::torch_distributed)),
+    [](const auto& of) {
+      const auto& forms = std::get<0>(of.param);
+      return std::string(name_of(forms[0])) + "_" + name_of(forms[1]) + "_" + name_of(forms[2]) +
+             (std::get<1>(of.param) == CheckpointFormat::own ? "" : "_distributed");
+    });
 
 void barrier(const Rank& rank) {
   rank.plain->all_reduce(at::zeros({1}), {}, {})->wait();
@@ -224,6 +232,66 @@ TEST(CheckpointDamage, IsRefusedOnEveryRankAndChangesNothing) {
   });
 }
 
+TEST(CheckpointDamage, OfTheDistributedFormatIsRefused) {
+  const Folder folder;
+  run_ranks(make_shm_communicator, 2, [&](const Rank& rank) {
+    Training saved(rank, Form::rows, 1);
+    saved.step(1);
+    saved.format = CheckpointFormat::torch_distributed;
+    saved.save(folder.path);
+    Training run(rank, Form::rows, 5);
+    run.step(1);
+    const auto values = run.values();
+    const auto file = folder.path / "__1_1.distcp", metadata = folder.path / ".metadata";
+    using Damage = std::function<void(std::string & text)>;
+    const auto refused = [&](const fs::path& path, const Damage& damage, const std::string& expected) {
+      const auto good = content(path);
+      barrier(rank);
+      if (rank.rank == 0) {
+        auto bad = good;
+        damage(bad);
+        overwrite(path, bad);
+      }
+      barrier(rank);
+      const auto message = message_of<RuntimeError>([&] { run.load(folder.path); });
+      EXPECT_THAT(message, HasSubstr(expected));
+      EXPECT_THAT(message, HasSubstr(folder.path.string()));
+      const auto now = run.values();
+      for (size_t i = 0; i < now.size(); ++i)
+        EXPECT_TRUE(at::equal(now[i].second, values[i].second)) << now[i].first;
+      barrier(rank);
+      if (rank.rank == 0) overwrite(path, good);
+      barrier(rank);
+    };
+    const auto replaced = [](std::string from, std::string to) {
+      return [from = std::move(from), to = std::move(to)](std::string& text) {
+        ASSERT_NE(text.find(from), std::string::npos);
+        text.replace(text.find(from), from.size(), to);
+      };
+    };
+    refused(
+        file, [](std::string& text) { text.resize(text.size() / 2); }, "bytes, .metadata says");
+    refused(
+        file, [](std::string& text) { text.replace(0, 64, 64, '?'); }, "is damaged at byte 0");
+    refused(
+        metadata, [](std::string& text) { text.resize(text.size() / 2); }, "it ends there");
+    refused(
+        metadata, [](std::string& text) { text.resize(2); }, "it ends there");
+    refused(
+        metadata, [](std::string& text) { text[2] = '\x82'; }, "stands for no plain data");
+    refused(
+        metadata, [](std::string& text) { text = "\x80\x02s."; }, "nothing is there to take");
+    refused(
+        metadata, [](std::string& text) { text = "\x80\x02N."; }, "it holds a ''");
+    refused(metadata, replaced("Metadata\n", "Netadata\n"), "it holds a '");
+    refused(metadata, replaced("float32", "float33"), "is none that a checkpoint of this library holds");
+    refused(metadata, replaced("offsets", "offsetz"), "has no attribute 'offsets'");
+    refused(metadata, replaced("__1_1.distcp", "__1_7.distcp"), "__1_7.distcp is missing");
+    run.load(folder.path);
+    EXPECT_TRUE(at::equal(run.values()[0].second, saved.values()[0].second));
+  });
+}
+
 TEST(CheckpointDamage, OfAnotherModelOrWithoutRows) {
   const Folder folder;
   run_ranks(make_shm_communicator, 2, [&](const Rank& rank) {
@@ -280,6 +348,32 @@ TEST(CheckpointFolder, HoldsEachValueOnceAndNoOldFile) {
     const int64_t parameters = 7 * 12 + 7 + 5 * 7 + 5 + 5;
     EXPECT_EQ(bytes, 4 * 4 * parameters + 3 * 8 + 5 * 8)
         << "values, three moments of each, buffers, five steps";
+  });
+}
+
+TEST(CheckpointFolder, OneFormatTakesTheOthersPlace) {
+  const Folder folder;
+  run_ranks(make_shm_communicator, 2, [&](const Rank& rank) {
+    const auto names = [&] {
+      std::set<std::string> found;
+      for (const auto& entry : fs::directory_iterator(folder.path)) found.insert(entry.path().filename());
+      barrier(rank);
+      return found;
+    };
+    Training run(rank, Form::rows, 1), loaded(rank, Form::original_parameters, 2);
+    run.save(folder.path);
+    run.step(1);
+    run.format = CheckpointFormat::torch_distributed;
+    run.save(folder.path);
+    EXPECT_EQ(names(), (std::set<std::string>{".metadata", "__0_2.distcp", "__1_2.distcp"}));
+    loaded.load(folder.path);
+    expect_same(loaded, run);
+    run.step(2);
+    run.format = CheckpointFormat::own;
+    run.save(folder.path);
+    EXPECT_EQ(names(), (std::set<std::string>{"manifest", "3.0-of-2.safetensors", "3.1-of-2.safetensors"}));
+    loaded.load(folder.path);
+    expect_same(loaded, run);
   });
 }
 

@@ -73,7 +73,7 @@ Rule observed_rule() {
 std::vector<Verb> make_verbs() {
   static const Rule name_or_names{.types = types::string | types::list, .each = &rules::name};
   static const Field checkpoint_format{
-      "format", {.types = types::string, .words = {"native", "safetensors"}}, true};
+      "format", {.types = types::string, .words = {"native", "safetensors", "dcp"}}, true};
   static const Rule scope{.types = types::string, .words = {"no_sync", "no_grad", "summon"}};
   const Field targets{"targets", rules::names, true};
   const Field main_model = model;

@@ -14,6 +14,7 @@
 #include "base/python_text.hpp"
 #include "base/state_dict_validation.hpp"
 #include "base/text_exchange.hpp"
+#include "checkpoint/distributed.hpp"
 #include "checkpoint/files.hpp"
 #include "checkpoint/manifest.hpp"
 #include "flat/whole_parameters.hpp"
@@ -87,20 +88,29 @@ std::vector<HeldPart> parts_of(const ShardedStateDict& model, const ShardedOptim
   return parts;
 }
 
+int64_t generation_of_any(const std::string& file_name) {
+  return std::max(generation_of(file_name), distributed::generation_of(file_name));
+}
+
 /// One more than that of any file in the folder, so that no file of an older checkpoint is overwritten.
 int64_t next_generation(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
   int64_t last = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
-    last = std::max(last, generation_of(entry.path().filename()));
+    last = std::max(last, generation_of_any(entry.path().filename()));
   return last + 1;
 }
 
-void remove_other_generations(const std::filesystem::path& folder, int64_t generation) {
+/// `index`: the file that makes the new one a checkpoint. That of the other format goes first.
+void remove_other_generations(const std::filesystem::path& folder, int64_t generation,
+                              const std::string& index) {
   std::error_code ignored;  // what is left over does no harm, and the next save tries again
+  for (const std::string other : {kManifestName, distributed::kMetadataName}) {
+    if (other != index) std::filesystem::remove(folder / other, ignored);
+  }
   std::vector<std::filesystem::path> old;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const auto of_file = generation_of(entry.path().filename());
+    const auto of_file = generation_of_any(entry.path().filename());
     if (of_file != 0 && of_file != generation) old.push_back(entry.path());
   }
   for (const auto& path : old) std::filesystem::remove(path, ignored);
@@ -113,20 +123,26 @@ std::string note_on(const ShardLayout& layout) {
 
 /// Writes the parts and returns their lines of the manifest.
 std::string write_parts(const std::filesystem::path& folder, const std::string& name,
-                        const std::vector<HeldPart>& parts) {
+                        const std::vector<HeldPart>& parts, CheckpointFormat format) {
   std::vector<NamedTensor> tensors;
   for (const auto& [key, part] : parts) {
     tensors.push_back({(key.value.empty() ? "model/" : "optimizer/") + key.text(), note_on(part.layout),
                        part.local.detach().cpu().contiguous()});
   }
-  const auto written = write_safetensors(folder / name, tensors);
   std::vector<Piece> pieces;
-  for (size_t i = 0; i < parts.size(); ++i) {
+  const auto add = [&](size_t i, int64_t offset, int64_t bytes) {
     const auto& tensor = tensors[i].tensor;
-    pieces.push_back({parts[i].key, tensor.scalar_type(), parts[i].tensor.layout, name, written.offsets[i],
-                      static_cast<int64_t>(tensor.nbytes()),
+    pieces.push_back({parts[i].key, tensor.scalar_type(), parts[i].tensor.layout, name, offset, bytes,
                       checksum(tensor.const_data_ptr(), tensor.nbytes())});
+  };
+  if (format == CheckpointFormat::torch_distributed) {
+    const auto written = distributed::write_tensors(folder / name, tensors);
+    for (size_t i = 0; i < parts.size(); ++i) add(i, written.offsets[i], written.sizes[i]);
+    return lines_of(name, written.bytes, pieces);
   }
+  const auto written = write_safetensors(folder / name, tensors);
+  for (size_t i = 0; i < parts.size(); ++i)
+    add(i, written.offsets[i], static_cast<int64_t>(tensors[i].tensor.nbytes()));
   return lines_of(name, written.bytes, pieces);
 }
 
@@ -155,6 +171,12 @@ at::Tensor read_piece_data(const std::filesystem::path& folder, const Piece& pie
   for (size_t dim = 0; dim < box.begin.size(); ++dim) shape.push_back(box.end[dim] - box.begin[dim]);
   auto tensor = at::empty(shape, at::TensorOptions(at::kCPU).dtype(piece.dtype));
   const auto path = folder / piece.file;
+  if (piece.encoding == Encoding::torch_save) {
+    auto saved = distributed::read_tensor(path, piece.offset, piece.bytes);
+    if (saved.sizes() != tensor.sizes() || saved.scalar_type() != piece.dtype)
+      throw RuntimeError(path.string() + ": '" + piece.key.text() + "' is not what .metadata says.");
+    return saved;
+  }
   if (static_cast<int64_t>(tensor.nbytes()) != piece.bytes)
     throw RuntimeError(path.string() + ": '" + piece.key.text() + "' has another size than its shape.");
   read_bytes(path, piece.offset, tensor.mutable_data_ptr(), tensor.nbytes());
@@ -269,6 +291,15 @@ Loaded read_for(const std::filesystem::path& folder, const Manifest& manifest,
   return loaded;
 }
 
+/// Of whichever format there is.
+Manifest index_of(const std::filesystem::path& folder, const LoadCheckpointOptions& options) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder / kManifestName, ignored) &&
+      std::filesystem::exists(folder / distributed::kMetadataName, ignored))
+    return distributed::read_metadata(folder, options.model_key, options.optimizer_key);
+  return read_manifest(folder);
+}
+
 /// To the device that the shard group communicates on.
 void move_to_group(ShardedTensor& tensor) {
   if (tensor.group) tensor.local = tensor.local.to(tensor.group->device());
@@ -278,7 +309,8 @@ void move_to_group(ShardedTensor& tensor) {
 }  // namespace checkpoint
 
 void save_checkpoint(const std::filesystem::path& folder, const std::shared_ptr<Communicator>& world,
-                     const ShardedStateDict& model, const ShardedOptimizerState& optimizer) {
+                     const ShardedStateDict& model, const ShardedOptimizerState& optimizer,
+                     const SaveCheckpointOptions& options) {
   using namespace checkpoint;
   if (!world) throw InvalidArgument("save_checkpoint needs the communicator of all ranks");
   const at::NoGradGuard no_grad;
@@ -303,17 +335,21 @@ void save_checkpoint(const std::filesystem::path& folder, const std::shared_ptr<
     });
   }
 
-  const auto name = file_name(generation, rank, world->size());
+  const bool as_distributed = options.format == CheckpointFormat::torch_distributed;
+  const auto name =
+      as_distributed ? distributed::file_name(generation, rank) : file_name(generation, rank, world->size());
   std::vector<std::string> lines;
   try {
-    lines = together(*world, what.c_str(), [&] { return write_parts(folder, name, parts); });
+    lines = together(*world, what.c_str(), [&] { return write_parts(folder, name, parts, options.format); });
     together(*world, what.c_str(), [&] {
       if (rank != 0) return std::string();
-      const auto text = manifest_text(generation, lines);
-      AtomicFile manifest(folder / kManifestName);
-      manifest.write(text.data(), text.size());
-      manifest.commit();
-      remove_other_generations(folder, generation);
+      const auto text = as_distributed ? distributed::metadata_of(manifest_of(generation, lines))
+                                       : manifest_text(generation, lines);
+      const std::string index = as_distributed ? distributed::kMetadataName : kManifestName;
+      AtomicFile file(folder / index);
+      file.write(text.data(), text.size());
+      file.commit();
+      remove_other_generations(folder, generation, index);
       return std::string();
     });
   } catch (...) {
@@ -334,7 +370,7 @@ OptimizerState load_checkpoint(const std::filesystem::path& folder,
   const bool flat_units = is_flat(module);
   Loaded loaded;
   const auto generations = together(*world, what.c_str(), [&] {
-    const auto manifest = read_manifest(folder);
+    const auto manifest = index_of(folder, options);
     const auto own = flat_units ? flat::sharded_layouts(module) : sharded_state_dict(module);
     for (const auto& [name, tensor] : own) {
       if (!flat_units && tensor.local.is_meta())

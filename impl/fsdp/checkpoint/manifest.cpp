@@ -66,6 +66,28 @@ bool read_piece(std::istream& words, Piece& piece) {
   return words.eof() && known;
 }
 
+bool read_lines(const std::string& text, Manifest& manifest) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string kind;
+    words >> kind;
+    if (kind == "generation") {
+      words >> manifest.generation;
+    } else if (kind == "file") {
+      std::string name;
+      int64_t bytes = 0;
+      words >> name >> bytes;
+      manifest.files[unescaped(name)] = bytes;
+    } else if (kind == "piece") {
+      Piece piece{};
+      if (!read_piece(words, piece)) return false;
+      manifest.tensors[piece.key].push_back(std::move(piece));
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string file_name(int64_t generation, int64_t rank, int64_t ranks) {
@@ -104,6 +126,12 @@ std::string manifest_text(int64_t generation, const std::vector<std::string>& li
   return text + "end " + hexadecimal(checksum(text.data(), text.size())) + "\n";
 }
 
+Manifest manifest_of(int64_t generation, const std::vector<std::string>& lines) {
+  Manifest manifest{.generation = generation, .files = {}, .tensors = {}};
+  for (const auto& of_rank : lines) read_lines(of_rank, manifest);
+  return manifest;
+}
+
 Manifest read_manifest(const std::filesystem::path& folder) {
   const auto path = folder / kManifestName;
   std::error_code error;
@@ -125,24 +153,9 @@ Manifest read_manifest(const std::filesystem::path& folder) {
     throw damaged();
 
   Manifest manifest;
-  std::istringstream lines(text.substr(0, end));
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string kind;
-    words >> kind;
-    if (kind == "generation") {
-      words >> manifest.generation;
-    } else if (kind == "file") {
-      std::string name;
-      int64_t bytes = 0;
-      words >> name >> bytes;
-      if (generation_of(unescaped(name)) != manifest.generation) throw damaged();
-      manifest.files[unescaped(name)] = bytes;
-    } else if (kind == "piece") {
-      Piece piece{};
-      if (!read_piece(words, piece)) throw damaged();
-      manifest.tensors[piece.key].push_back(std::move(piece));
-    }
+  if (!read_lines(text.substr(0, end), manifest)) throw damaged();
+  for (const auto& [name, bytes] : manifest.files) {
+    if (generation_of(name) != manifest.generation) throw damaged();
   }
   for (const auto& [name, bytes] : manifest.files) {
     const auto file = folder / name;

@@ -22,6 +22,12 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
+/// What the bytes of a piece are.
+enum class Encoding {
+  raw,        ///< its elements in row-major order
+  torch_save  ///< what torch.save writes of the tensor
+};
+
 struct Piece {
   Key key;
   at::ScalarType dtype;
@@ -30,7 +36,8 @@ struct Piece {
   std::string file;
   int64_t offset = 0;  ///< in the file
   int64_t bytes = 0;
-  uint64_t checksum = 0;
+  uint64_t checksum = 0;  ///< of raw bytes
+  Encoding encoding = Encoding::raw;
 };
 
 struct Manifest {
@@ -46,8 +53,9 @@ int64_t generation_of(const std::string& file_name);
 
 /// What one rank wrote, as lines of the manifest.
 std::string lines_of(const std::string& file, int64_t bytes, const std::vector<Piece>& pieces);
-/// The manifest of these lines.
+/// The manifest of these lines, as a file of it and as what such a file says.
 std::string manifest_text(int64_t generation, const std::vector<std::string>& lines);
+Manifest manifest_of(int64_t generation, const std::vector<std::string>& lines);
 /// Throws RuntimeError with the path: there is none, it is damaged, or of another version; a file it names is
 /// missing or has another size.
 Manifest read_manifest(const std::filesystem::path& folder);
