@@ -115,6 +115,7 @@ std::vector<Verb> make_verbs() {
          false,
          {},
          "[index, count] along dimension 0"},
+        {"host", rules::boolean, false, {}, "give it what it takes in host memory"},
         {"grad", rules::boolean, false, true}},
        "run '{model}' on {input}, giving '{output}'"},
       {"loss",

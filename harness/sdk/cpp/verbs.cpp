@@ -170,6 +170,9 @@ void Verbs::forward(const Json& step) {
     const std::size_t index = step.at("chunk").at(0);
     for (at::Tensor& input : inputs) input = input.chunk(step.at("chunk").at(1), 0).at(index);
   }
+  if (step.value("host", false)) {
+    for (at::Tensor& input : inputs) input = input.cpu();
+  }
   const c10::AutoGradMode grad(c10::GradMode::is_enabled() && step.value("grad", true));
   const Json output = step.value("output", Json("output"));
   const bool named = output.is_array();  // each; else one name holds them all, as inputs of another module

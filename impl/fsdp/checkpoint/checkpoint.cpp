@@ -210,8 +210,8 @@ at::Tensor read_part(const std::filesystem::path& folder, const std::vector<Piec
     missing -= target.numel();
   }
   if (missing != 0) {
-    throw RuntimeError((folder / kManifestName).string() + ": the checkpoint does not hold " +
-                       note_on(layout) + " of '" + pieces.front().key.text() + "' completely.");
+    throw RuntimeError(folder.string() + ": the checkpoint does not hold " + note_on(layout) + " of '" +
+                       pieces.front().key.text() + "' completely.");
   }
   return part;
 }

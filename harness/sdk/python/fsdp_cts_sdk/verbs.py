@@ -54,6 +54,8 @@ def _forward(run: Interpreter, step: Step) -> None:
     if "chunk" in step:
         index, count = step["chunk"]
         inputs = [tensor.chunk(count)[index] for tensor in inputs]
+    if step.get("host", False):
+        inputs = [tensor.cpu() for tensor in inputs]
     with torch.set_grad_enabled(step.get("grad", True) and torch.is_grad_enabled()):
         model, module = _model(run, step), step.get("module", "")
         if "method" in step:
