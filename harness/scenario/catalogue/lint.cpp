@@ -4,6 +4,7 @@
 #include <set>
 
 #include "harness/protocol/pattern.hpp"
+#include "harness/scenario/catalogue/side_by_side.hpp"
 #include "harness/scenario/read/clauses.hpp"
 #include "harness/scenario/read/expectation_kinds.hpp"
 #include "harness/scenario/read/yaml_file.hpp"
@@ -156,16 +157,27 @@ class FileLint {
 void check_suite(const std::filesystem::path& conformance, const std::vector<Case>& cases) {
   Mistakes mistakes;
   const std::map<std::string, Clause> clauses = load_clauses(conformance, mistakes);
-  std::map<std::filesystem::path, FileLint> files;
-  for (const Case& a_case : cases) {
+  std::map<std::filesystem::path, std::vector<const Case*>> cases_of;
+  for (const Case& a_case : cases)
     // Upstream returns early from these: they are never run.
-    if (a_case.skip_reason) continue;
-    files.try_emplace(a_case.file, a_case.file).first->second.add(a_case, mistakes);
-  }
+    if (!a_case.skip_reason) cases_of[a_case.file].push_back(&a_case);
+  const std::vector<std::pair<std::filesystem::path, std::vector<const Case*>>> files(cases_of.begin(),
+                                                                                      cases_of.end());
+  struct Linted {
+    std::set<std::string> carried;
+    Mistakes mistakes;
+  };
+  std::vector<Linted> linted(files.size());
+  side_by_side(files.size(), [&](std::size_t i) {
+    FileLint lint(files[i].first);
+    for (const Case* a_case : files[i].second) lint.add(*a_case, linted[i].mistakes);
+    lint.finish(clauses, linted[i].mistakes);
+    linted[i].carried = lint.carried();
+  });
   std::set<std::string> carried;
-  for (const auto& [file, lint] : files) {
-    lint.finish(clauses, mistakes);
-    carried.merge(lint.carried());
+  for (Linted& file : linted) {
+    mistakes.add_all(file.mistakes);
+    carried.merge(file.carried);
   }
   for (const auto& [id, clause] : clauses)
     if (!clause.law && !carried.count(id))

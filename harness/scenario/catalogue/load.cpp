@@ -1,12 +1,10 @@
 #include "harness/scenario/catalogue/load.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <fstream>
-#include <future>
-#include <thread>
 
 #include "harness/protocol/pattern.hpp"
+#include "harness/scenario/catalogue/side_by_side.hpp"
 #include "harness/scenario/read/mistakes.hpp"
 #include "harness/scenario/read/scenario_grammar.hpp"
 #include "harness/scenario/read/yaml_file.hpp"
@@ -124,17 +122,7 @@ LoadedFile load_file(const std::filesystem::path& file, const ModelFiles& models
 std::vector<LoadedFile> load_files(const std::vector<std::filesystem::path>& files, const ModelFiles& models,
                                    const Wanted& wanted) {
   std::vector<LoadedFile> loaded(files.size());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < files.size(); i = next++)
-      loaded[i] = load_file(files[i], models, wanted);
-  };
-  const std::size_t workers =
-      std::min<std::size_t>({files.size(), std::max(1u, std::thread::hardware_concurrency()), 8});
-  std::vector<std::future<void>> others;
-  for (std::size_t i = 1; i < workers; ++i) others.push_back(std::async(std::launch::async, work));
-  work();
-  for (std::future<void>& other : others) other.get();
+  side_by_side(files.size(), [&](std::size_t i) { loaded[i] = load_file(files[i], models, wanted); });
   return loaded;
 }
 
