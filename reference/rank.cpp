@@ -100,6 +100,7 @@ void Rank::backward(const at::Tensor& loss) {
     loss.backward();
   } catch (...) {
     for_all_units([](Unit& unit) { unit.show_masters(); });
+    for_all_units([](Unit& unit) { unit.abandon_backward(); });
     throw;
   }
   for_all_units([](Unit& unit) { unit.show_masters(); });

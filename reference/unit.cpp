@@ -72,6 +72,12 @@ void Unit::end_backward() {
   reshard();
 }
 
+void Unit::abandon_backward() {
+  end_backward();
+  for (UnitParameter& p : parameters_)
+    if (p.compute.defined()) p.compute.mutable_grad().reset();
+}
+
 void Unit::abandon_forward() {
   to_run_.clear();
   for (UnitParameter& p : parameters_) {

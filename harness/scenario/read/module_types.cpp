@@ -96,6 +96,7 @@ const std::vector<GraphOp>& graph_ops() {
       {"parameter", rules::name, {to}},
       {"ones", rules::naturals, {{"dtype", rules::dtype, false, "float32"}, to}},
       {"cast", rules::name, {{"like_weight_of", rules::name}, {"dtype", rules::dtype}, to}},
+      {"finite_gradient", rules::name, {to}},
       {"record", rules::name, {as}},
       {"record_parameters", rules::name, {as}},
   };

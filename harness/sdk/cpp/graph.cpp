@@ -23,6 +23,7 @@ struct Op {
     ones,
     cast_like,
     cast,
+    finite_gradient,
     record,
     record_parameters
   };
@@ -35,6 +36,16 @@ struct Op {
   at::ScalarType dtype = at::kFloat;
   bool recompute = false;  // of a call
 };
+
+// The same values; backward raises where their gradient holds an inf or a NaN.
+at::Tensor refusing_gradients_not_finite(const at::Tensor& values) {
+  at::Tensor passed_on = values.view_as(values);
+  if (passed_on.requires_grad())
+    passed_on.register_hook([](const at::Tensor& gradient) {
+      TORCH_CHECK(at::isfinite(gradient).all().item<bool>(), "a gradient is not finite");
+    });
+  return passed_on;
+}
 
 class Graph : public Module {
  public:
@@ -119,6 +130,9 @@ class Graph : public Module {
       case Op::Kind::cast:
         values[op.to] = arg(0).to(op.dtype);
         return;
+      case Op::Kind::finite_gradient:
+        values[op.to] = refusing_gradients_not_finite(arg(0));
+        return;
       case Op::Kind::record:
         recorder_->dtypes[op.key] = dtype_name(arg(0).scalar_type());
         return;
@@ -172,6 +186,8 @@ class Graph : public Module {
       result = one("cast", like ? Op::Kind::cast_like : Op::Kind::cast);
       if (like) result.name = op.at("like_weight_of");
       if (!like) result.dtype = source.dtype(dtype_from_name(op.at("dtype").get<std::string>()));
+    } else if (op.contains("finite_gradient")) {
+      result = one("finite_gradient", Op::Kind::finite_gradient);
     } else if (op.contains("record")) {
       result = one("record", Op::Kind::record);
       result.key = op.at("as");

@@ -112,6 +112,18 @@ def _ones(op: dict[str, Any]) -> Op:
     return run
 
 
+def _refuse_gradient_not_finite(gradient: torch.Tensor) -> None:
+    if not torch.isfinite(gradient).all():
+        raise RuntimeError("a gradient is not finite")
+
+
+def _finite_gradient(value: torch.Tensor) -> torch.Tensor:
+    passed_on = value.view_as(value)
+    if passed_on.requires_grad:
+        passed_on.register_hook(_refuse_gradient_not_finite)
+    return passed_on
+
+
 def _record(op: dict[str, Any]) -> Op:
     source, key, to = op["record"], op["as"], op.get("to")
 
@@ -158,6 +170,7 @@ _OPS: dict[str, Callable[[dict[str, Any]], Op]] = {
     "parameter": _slot("parameter"),
     "ones": _ones,
     "cast": _cast,
+    "finite_gradient": _elementwise("finite_gradient", _finite_gradient),
     "record": _record,
     "record_parameters": _record_parameters,
 }
