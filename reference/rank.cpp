@@ -75,8 +75,8 @@ void Rank::materialize(sdk::Model& model) {
   }
 }
 
-void Rank::cast(sdk::Model& model, at::ScalarType dtype) {
-  if (!context().data.widened()) Operations::cast(model, dtype);
+void Rank::cast(sdk::Model& model, at::ScalarType dtype, const std::string& match) {
+  if (!context().data.widened()) Operations::cast(model, dtype, match);
 }
 
 sdk::Tensors Rank::forward(sdk::Model& model, const std::string& module, sdk::Tensors inputs) {

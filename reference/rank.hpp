@@ -23,7 +23,7 @@ class Rank : public sdk::Operations {
 
   void shard(sdk::Model& model) override;
   void materialize(sdk::Model& model) override;
-  void cast(sdk::Model& model, at::ScalarType dtype) override;
+  void cast(sdk::Model& model, at::ScalarType dtype, const std::string& match) override;
   sdk::Tensors forward(sdk::Model& model, const std::string& module, sdk::Tensors inputs) override;
   // Autograd only; the simulation reduces when all ranks are done.
   void backward(const at::Tensor& loss) override;

@@ -53,8 +53,8 @@ class FullyShardOperations(Checkpoints):
 
     def control(self, model: Model, step: Step) -> None:
         verb, value, target = step["verb"], step.get("value"), model.submodule(step.get("module", ""))
-        if verb == "set_is_last_backward":
-            target.set_is_last_backward(value)
+        if verb in ("set_is_last_backward", "set_unshard_in_backward"):  # of this module, whatever is below it
+            getattr(target, verb)(value)
         elif verb == "set_gradient_divide_factor":
             set_gradient_divide_factor(target, value)
         elif verb == "set_post_optim_event":

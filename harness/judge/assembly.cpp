@@ -8,6 +8,7 @@
 
 #include "harness/judge/compare.hpp"
 #include "harness/judge/entries.hpp"
+#include "harness/protocol/pattern.hpp"
 #include "harness/scenario/resolve/module_state.hpp"
 
 namespace fsdp_cts {
@@ -127,8 +128,11 @@ class TesteeAssembly {
     }
     const bool at_rest =
         place.what == "full_parameters" || (place.what == "parameters" && program_.at(place.step).settled);
-    const std::string& cast = program_.at(place.step).cast;
-    const DType dtype = cast.empty() || !is_floating(known->dtype) ? known->dtype : dtype_from_name(cast);
+    DType dtype = known->dtype;
+    for (const Cast& cast : program_.at(place.step).casts) {
+      if (is_floating(dtype) && (cast.match.empty() || Pattern(cast.match).found_in(parameter_of(place))))
+        dtype = dtype_from_name(cast.dtype);
+    }
     if (at_rest && !item.described.pieces.empty() && item.described.dtype != dtype) {
       report("dtype", place,
              fmt::format("{} at rest; the model's parameter is {}", dtype_name(item.described.dtype),

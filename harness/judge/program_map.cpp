@@ -39,12 +39,12 @@ std::string phase_of(const std::string& verb, const Json& step) {
 struct ModelState {
   bool unsharded = false;
   int summons = 0;
-  std::string cast;
+  std::vector<Cast> casts;
 };
 
 void follow(ModelState& state, const std::string& verb, const Json& step) {
-  if (verb == "build") state.cast.clear();
-  if (verb == "cast") state.cast = step.value("dtype", "");
+  if (verb == "build") state.casts.clear();
+  if (verb == "cast") state.casts.push_back({step.value("dtype", ""), step.value("match", "")});
   if (verb == "forward" || verb == "unshard") state.unsharded = true;
   if (verb == "reshard" || verb == "shard" || verb == "state_dict" || verb == "load_state_dict" ||
       verb == "save_checkpoint" || verb == "load_checkpoint")
@@ -88,7 +88,7 @@ ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
       }
     }
     facts.phase = phase;
-    facts.cast = models[facts.model].cast;
+    facts.casts = models[facts.model].casts;
     facts.settled = !models[facts.model].unsharded && models[facts.model].summons == 0;
 
     if (facts.verb == "attempt_begin") attempts.push_back(step.value("name", ""));

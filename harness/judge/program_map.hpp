@@ -11,6 +11,12 @@
 
 namespace fsdp_cts {
 
+// A `cast` verb.
+struct Cast {
+  std::string dtype;
+  std::string match;  // of the parameters alone whose names it is found in; "": of everything floating
+};
+
 struct StepFacts {
   std::string verb;
   std::optional<int> iteration;
@@ -24,7 +30,7 @@ struct StepFacts {
   // False while parameters may be unsharded legally: between a forward or unshard and the backward or reshard
   // that follows, and inside a summon scope. Only settled observations prove that something is sharded.
   bool settled = true;
-  std::string cast;  // the dtype to which the step's model was cast, "" if it was not
+  std::vector<Cast> casts;  // of the step's model since it was built
 };
 
 // Where attempts failed: step of the attempt's end → the step that raised. What stands between was not acted

@@ -81,6 +81,7 @@ void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
     return unit.set_reshard_after_forward(bool_reshard_after_forward_of(value));
   if (what == "set_reshard_after_backward") return unit.set_reshard_after_backward(value);
   if (what == "set_is_last_backward") return unit.set_is_last_backward(value);
+  if (what == "set_unshard_in_backward") return unit.set_unshard_in_backward(value);
   if (what == "set_gradient_divide_factor") return unit.set_gradient_divide_factor(value);
   throw sdk::Error("NotImplementedError", "the fully_shard front door has no control \"" + what + "\"");
 }

@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "harness/protocol/pattern.hpp"
 #include "harness/sdk/cpp/build_model.hpp"
 
 namespace fsdp_cts::sdk {
@@ -54,11 +55,15 @@ void Operations::materialize(Model& model) {
   model.module = build_model(description, context().data, model.instance, device(), context().recorder);
 }
 
-void Operations::cast(Model& model, at::ScalarType dtype) {
+void Operations::cast(Model& model, at::ScalarType dtype, const std::string& match) {
+  const Pattern names(match);
   const auto convert = [dtype](at::Tensor tensor) {
     if (tensor.is_floating_point()) tensor.set_data(tensor.detach().to(dtype));
   };
-  for (const Slot& slot : parameter_slots(*model.module)) convert(slot.tensor());
+  for (const Slot& slot : parameter_slots(*model.module)) {
+    if (match.empty() || names.found_in(slot.name)) convert(slot.tensor());
+  }
+  if (!match.empty()) return;
   for (auto& [name, buffer] : named_buffers(*model.module)) convert(buffer);
 }
 

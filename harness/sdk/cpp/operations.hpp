@@ -104,7 +104,8 @@ class Operations {
   virtual void shard(Model& model);        // applies model.plan; replaces model.module if it must
   virtual void materialize(Model& model);  // from meta: to_empty, then this rank's values from context().data
   virtual void move(Model& model);         // from wherever it was built to device()
-  virtual void cast(Model& model, at::ScalarType dtype);  // floating parameters and buffers, sharded or not
+  // Floating parameters and buffers, sharded or not; with a pattern the parameters that it is found in.
+  virtual void cast(Model& model, at::ScalarType dtype, const std::string& match);
   virtual std::unique_ptr<Optimizer> make_optimizer(Model& model, const Json& verb);
   // For that optimizer, which is of that model and lives longer.
   virtual std::unique_ptr<Scaler> make_scaler(Model& model, Optimizer& optimizer, const Json& verb);

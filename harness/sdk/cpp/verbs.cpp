@@ -25,7 +25,8 @@ void Verbs::act(const Json& step) {
   if (verb == "shard") return operations_.shard(model(step));
   if (verb == "move") return operations_.move(model(step));
   if (verb == "cast")
-    return operations_.cast(model(step), dtype_from_name(step.at("dtype").get<std::string>()));
+    return operations_.cast(model(step), dtype_from_name(step.at("dtype").get<std::string>()),
+                            step.value("match", ""));
   if (verb == "materialize") return operations_.materialize(model(step));
   if (verb == "optimizer") return optimizer(step);
   if (verb == "zero_grad") return zero_grad(step);
@@ -103,6 +104,7 @@ void Verbs::act(const Json& step) {
                                                  "set_reshard_after_backward",
                                                  "set_reshard_after_forward",
                                                  "set_is_last_backward",
+                                                 "set_unshard_in_backward",
                                                  "set_gradient_divide_factor",
                                                  "set_all_reduce_hook",
                                                  "set_post_optim_event",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -129,9 +130,14 @@ class Operations:
         """From wherever it was built to this testee's device."""
         model.module.to(self.device)
 
-    def cast(self, model: Model, dtype: torch.dtype) -> None:
-        """Floating parameters and buffers, sharded or not."""
-        model.module.to(dtype)
+    def cast(self, model: Model, dtype: torch.dtype, match: str | None = None) -> None:
+        """Floating parameters and buffers, sharded or not; with a pattern the parameters that it is found in."""
+        if match is None:
+            model.module.to(dtype)
+            return
+        for name, parameter in self.named_parameters(model):
+            if re.search(match, name) and parameter.is_floating_point():
+                parameter.data = parameter.data.to(dtype)
 
     def named_parameters(self, model: Model) -> list[tuple[str, torch.Tensor]]:
         """What an optimizer made now would update, by the scenario's names."""

@@ -233,6 +233,7 @@ CONTROLS = (
     "set_reshard_after_backward",
     "set_reshard_after_forward",
     "set_is_last_backward",
+    "set_unshard_in_backward",
     "set_gradient_divide_factor",
     "set_all_reduce_hook",
     "set_post_optim_event",
@@ -247,7 +248,7 @@ CONTROLS = (
 VERBS: dict[str, tuple[str, Verb]] = {
     "build": ("construction", _build),
     "move": ("construction", lambda run, step: run.operations.move(_model(run, step))),
-    "cast": ("other", lambda run, step: run.operations.cast(_model(run, step), dtype_from_name(step["dtype"]))),
+    "cast": ("other", lambda run, step: run.operations.cast(_model(run, step), dtype_from_name(step["dtype"]), step.get("match"))),
     "materialize": ("construction", lambda run, step: run.operations.materialize(_model(run, step))),
     "shard": ("construction", lambda run, step: run.operations.shard(_model(run, step))),
     "compile": ("construction", lambda run, step: run.operations.compile(_model(run, step), step)),
