@@ -62,6 +62,7 @@ flat::ComposableOptions composable(const flat::FSDPOptions& options) {
   result.cpu_offload = options.cpu_offload;
   result.ignored_modules = options.ignored_modules;
   result.ignored_parameters = options.ignored_parameters;
+  result.device_id = options.device_id;
   result.forward_prefetch = options.forward_prefetch;
   result.sync_module_states = options.sync_module_states;
   result.param_init_fn = options.param_init_fn;
@@ -122,6 +123,7 @@ void FlatPlan::set(const sdk::Json& keys, Options& options) const {
   options.limit_all_gathers = keys.value("limit_all_gathers", options.limit_all_gathers);
   options.cpu_offload = keys.value("cpu_offload", options.cpu_offload);
   options.sync_module_states = keys.value("sync_module_states", options.sync_module_states);
+  if (given(keys, "device_id")) options.device_id = world_->device();  // a process has one
   if (given(keys, "param_init")) {
     options.param_init_fn = [data = data_, instance = model_.instance](torch::nn::Module& module) {
       set_initial_values(dynamic_cast<sdk::Module&>(module), instance, data);
