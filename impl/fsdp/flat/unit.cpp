@@ -268,7 +268,13 @@ TensorList FlatState::pre_forward(TensorList inputs) {
   }
   if (!in_backward() && context_->final_callback_queued) abandon_backward(*context_);
   lazy_init();
-  if (is_root()) root_pre_forward(inputs);
+  if (is_root()) {
+    root_pre_forward(inputs);
+  } else if (!context_->root_in_forward) {
+    // A part called alone gathers what a step may just have written, and optimizers write through data(), which no
+    // version counts.
+    context_->streams.gathers_wait_current();
+  }
   const auto module = module_.lock();
   const bool low_precision_wanted = module && (module->is_training() || !full_precision_in_eval_);
   // A composable unit casts its inputs as a root does, wherever it stands.
@@ -298,10 +304,12 @@ TensorList FlatState::post_forward(TensorList outputs) {
   register_pre_backward_hooks(outputs);
   training_state_ = TrainingState::idle;
   handle_state_ = HandleState::idle;
+  if (is_root()) context_->root_in_forward = false;
   return outputs;
 }
 
 void FlatState::root_pre_forward(TensorList& inputs) {
+  context_->root_in_forward = true;
   switch_buffers();
   for (const auto& weak : context_->all_states) {
     const auto state = weak.lock();

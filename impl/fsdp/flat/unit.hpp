@@ -53,6 +53,7 @@ struct StateContext {
   std::vector<FlatState*> pre_forward_order;         ///< of the first iteration, each unit once
   std::vector<FlatState*> post_forward_order;        ///< of this iteration, with multiplicity
   bool first_iteration = true;
+  bool root_in_forward = false;
   bool final_callback_queued = false;
   FlatState* reducing = nullptr;  ///< whose gradient is on its way: one at a time bounds the memory in flight
 
