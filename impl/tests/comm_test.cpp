@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -290,6 +292,32 @@ TEST_P(Failures, APeerThatDiesIsReportedAtOnce) {
     if (rank.rank == 1) return;
     const auto out = at::empty({2});
     EXPECT_THROW(rank.plain->all_gather(out, at::ones({1}), {})->wait(), std::exception);
+  });
+}
+
+TEST_P(Failures, APeerThatDiesIsReportedToThoseWhoComeLate) {
+  run(3, [](const Rank& rank) {
+    // Rank 2 goes, rank 0 sees it, and only then rank 1 issues what it has to receive from both. Rank 0 lives on
+    // meanwhile, or its end would be what saves rank 1.
+    if (rank.rank == 2) std::_Exit(0);
+    const std::string failed_on_0 = rank.rendezvous.file_store + "-failed-on-0";
+    const std::string failed_on_1 = rank.rendezvous.file_store + "-failed-on-1";
+    const auto wait_for_file = [](const std::string& file) {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (!std::filesystem::exists(file)) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+      return true;
+    };
+    if (rank.rank == 1) {
+      ASSERT_TRUE(wait_for_file(failed_on_0));
+    }
+    EXPECT_THROW(rank.plain->all_gather(at::zeros({3}), at::ones({1}), {})->wait(), RuntimeError);
+    std::ofstream(rank.rank == 0 ? failed_on_0 : failed_on_1) << "failed";
+    if (rank.rank == 0) {
+      EXPECT_TRUE(wait_for_file(failed_on_1));
+    }
   });
 }
 

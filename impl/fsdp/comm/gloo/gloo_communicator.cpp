@@ -25,9 +25,16 @@ namespace {
 using Kind = CollectiveSignature::Kind;
 using Transfers = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
-void wait_for(Transfers transfers) {
-  for (const auto& transfer : transfers) transfer->wait();
-}
+/// A transfer that could not even be started, to a rank that is gone. Whoever waits learns of it, after the transfers
+/// with all other ranks have been started: these may be waiting for their part before they look at the one that is gone.
+class NotStarted : public c10d::Work {
+ public:
+  explicit NotStarted(std::exception_ptr reason) : reason_(std::move(reason)) {}
+  bool wait(std::chrono::milliseconds) override { std::rethrow_exception(reason_); }
+
+ private:
+  std::exception_ptr reason_;
+};
 
 class GlooCommunicator;
 
@@ -194,6 +201,20 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
     return work(signature, std::move(transfers), nullptr);
   }
 
+  /// Throws what the first transfer throws that failed. The others go on: a rank that is still on its way here gets its
+  /// part, and then learns from the rank that is gone, not from this one's silence.
+  void wait_for(Transfers transfers) {
+    for (auto transfer = transfers.begin(); transfer != transfers.end(); ++transfer) {
+      try {
+        (*transfer)->wait();
+      } catch (const std::exception&) {
+        const std::lock_guard lock(group_mutex_);
+        abandoned_.insert(abandoned_.end(), std::next(transfer), transfers.end());
+        throw;
+      }
+    }
+  }
+
   /// Throws RuntimeError for a collective of which `what` went wrong.
   [[noreturn]] void fail(const CollectiveSignature& signature, const std::string& what) {
     const std::lock_guard lock(failure_mutex_);
@@ -247,10 +268,11 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
     Transfers scattering;
     const auto reduce = reduce_scatter(next_tag(signature), {padded, sum}, reduction, scattering);
     const auto tag = next_tag(signature);  // now, as the other ranks do
-    auto gathering = relay_.run(Relay::Task(
-        [this, padded, sum, reduce, tag, scattering = std::move(scattering), state = at::ThreadLocalState()] {
+    auto gathering =
+        relay_.run(Relay::Task([this, padded, sum, reduce, tag, scattering = std::move(scattering),
+                                state = at::ThreadLocalState()]() mutable {
           const at::ThreadLocalStateGuard guard(state);
-          wait_for(scattering);
+          wait_for(std::move(scattering));
           reduce();
           Transfers transfers;
           all_gather(tag, {padded, sum}, transfers);
@@ -325,13 +347,20 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
   // The relay sends and receives too, and ProcessGroupGloo counts both.
   c10::intrusive_ptr<c10d::Work> send(const at::Tensor& tensor, int64_t peer, int tag) {
     std::vector<at::Tensor> tensors{tensor};
-    const std::lock_guard lock(group_mutex_);
-    return group_->send(tensors, static_cast<int>(peer), tag);
+    return started([&] { return group_->send(tensors, static_cast<int>(peer), tag); });
   }
   c10::intrusive_ptr<c10d::Work> receive(const at::Tensor& tensor, int64_t peer, int tag) {
     std::vector<at::Tensor> tensors{tensor};
+    return started([&] { return group_->recv(tensors, static_cast<int>(peer), tag); });
+  }
+  template <class Start>
+  c10::intrusive_ptr<c10d::Work> started(Start start) {
     const std::lock_guard lock(group_mutex_);
-    return group_->recv(tensors, static_cast<int>(peer), tag);
+    try {
+      return start();
+    } catch (const std::exception&) {
+      return c10::make_intrusive<NotStarted>(std::current_exception());
+    }
   }
 
   CollectiveSignature issued(CollectiveSignature signature) {
@@ -377,6 +406,7 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
   c10::intrusive_ptr<c10d::Store> store_;
   std::mutex group_mutex_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  Transfers abandoned_;       ///< of collectives that failed; Gloo forgets a transfer that nobody holds
   std::mutex failure_mutex_;  // of what is below
   bool has_failed_ = false;
   std::string difference_;
@@ -386,7 +416,7 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
 void ExchangeWork::drain() {
   try {
     if (later_.valid()) transfers_ = later_.get();
-    wait_for(std::exchange(transfers_, {}));
+    group_->wait_for(std::exchange(transfers_, {}));
   } catch (const c10::Error& error) {
     group_->fail(signature_, error.what_without_backtrace());
   } catch (const std::exception& error) {
