@@ -381,13 +381,15 @@ namespace fsdp::mutants {
 extern int selected;  ///< 0: none, the library as it is
 extern bool notes_reached;
 void note_reached(int number);
+/// What is reached from now on is reached by this case.
+void begin_case(const std::string& id);
 /// To be called before anything else of the library. "none" selects none. False for an id that there is not.
 bool select(const std::string& id);
 std::vector<std::string> ids();
 
 /// Whether this process is that patch. Asked whenever a function is entered that the patch changes: with
-/// FSDP_MUTANTS_REACHED=<folder> in the environment every process writes there, into a file of its own, the ids for
-/// which it is asked: each at once, since a testee may end in any way.
+/// FSDP_MUTANTS_REACHED=<folder> in the environment every process writes there, into a file of its own, `case <id>` where
+/// a case begins, and then the ids for which it is asked: each at once, since a testee may end in any way.
 inline bool is(int number) {
   if (notes_reached) note_reached(number);
   return selected == number;
@@ -406,12 +408,20 @@ SELECTED_CPP = """\
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 
 namespace fsdp::mutants {{
 namespace {{
 
 constexpr size_t kPatches = {count};
 std::array<std::atomic<bool>, kPatches + 1> reached;
+
+void write_note(const std::string& line) {{
+  static std::mutex one_at_a_time;
+  const std::lock_guard<std::mutex> lock(one_at_a_time);
+  static std::ofstream notes(std::string(std::getenv("FSDP_MUTANTS_REACHED")) + "/" + std::to_string(::getpid()));
+  notes << line << std::endl;
+}}
 
 }}  // namespace
 
@@ -420,9 +430,13 @@ bool notes_reached = std::getenv("FSDP_MUTANTS_REACHED") != nullptr;
 
 void note_reached(int number) {{
   const auto index = static_cast<size_t>(number);
-  if (reached[index].exchange(true)) return;
-  std::ofstream(std::string(std::getenv("FSDP_MUTANTS_REACHED")) + "/" + std::to_string(::getpid()), std::ios::app)
-      << ids()[index - 1] + '\\n';
+  if (!reached[index].exchange(true)) write_note(ids()[index - 1]);
+}}
+
+void begin_case(const std::string& id) {{
+  if (!notes_reached) return;
+  for (auto& flag : reached) flag = false;
+  write_note("case " + id);
 }}
 
 // The patch of number 1 comes first.

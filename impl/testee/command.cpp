@@ -9,9 +9,11 @@
 namespace fsdp_cts::testee {
 namespace {
 
-int serve(int argc, char** argv, const std::string& variant) {
+int serve(int argc, char** argv, const std::string& variant,
+          std::function<void(const std::string&)> case_begins) {
   CLI::App app{"One rank of the C++ FSDP library, driven by fsdp-cts over its control socket."};
   Settings settings;
+  settings.case_begins = std::move(case_begins);
   std::string device = "cpu", backend;
   app.add_option("--backend", backend,
                  "of the process group; gloo (default) or shm on cpu and sim, nccl on cuda")
@@ -33,8 +35,9 @@ int serve(int argc, char** argv, const std::string& variant) {
 
 }  // namespace
 
-void run(int argc, char** argv, const std::string& variant) {
-  sdk::leave(serve(argc, argv, variant));
+void run(int argc, char** argv, const std::string& variant,
+         std::function<void(const std::string&)> case_begins) {
+  sdk::leave(serve(argc, argv, variant, std::move(case_begins)));
 }
 
 }  // namespace fsdp_cts::testee

@@ -45,6 +45,7 @@ sdk::Identity LibraryOperations::identity() const {
 }
 
 void LibraryOperations::rendezvous(const sdk::Case& a_case) {
+  if (library_->settings.case_begins) library_->settings.case_begins(a_case.id);
   library_->tap.record_into(context().trace);
   if (!library_->world) {
     library_->world = library_->tap.under(make_world(library_->settings.transport));

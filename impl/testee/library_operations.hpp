@@ -18,6 +18,7 @@ namespace fsdp_cts::testee {
 struct Settings {
   std::string name = "fsdp-cpp";  // of the implementation, as `hello` says it
   Transport transport;
+  std::function<void(const std::string&)> case_begins;  // may be empty
 };
 
 // On the simulated accelerator nothing is late but in virtual time, since what a delay would bring to light is found
