@@ -111,6 +111,12 @@ class Equal {
 
   void compare_value(const Place& place, const Value& actual) {
     if (truths_comparable_ && disagreement(place)) return;
+    if (nobody_has(place)) {
+      fail(failure(context_, place,
+                   {"extra_value", fmt::format("{}: the implementation has it, and none of the truths does",
+                                               describe(place))}));
+      return;
+    }
     bool counted = false;
     for (const NamedTruth& truth : truths_) {
       const auto& values = truth.truth->evidence->values;
@@ -145,6 +151,19 @@ class Equal {
         return;
       }
     }
+  }
+
+  // Truths that have other names there, and none has this one: it is the implementation's. A truth that has none at all did not
+  // answer, which is its own fault.
+  bool nobody_has(const Place& place) const {
+    return std::all_of(truths_.begin(), truths_.end(), [&](const NamedTruth& truth) {
+      const auto& values = truth.truth->evidence->values;
+      return counterparts(values, place).empty() &&
+             std::any_of(values.begin(), values.end(), [&](const auto& entry) {
+               const Place& other = entry.first;
+               return other.step == place.step && other.what == place.what && other.model == place.model;
+             });
+    });
   }
 
   // Upstream's or the scenario's, and in the tolerance lane the noise of the tensor beside it.

@@ -155,6 +155,13 @@ TEST(Equal, ReferenceWithoutTheEntryIsASetupError) {
   expect_code(made, equal_all, "reference_incomplete", VerdictKind::setup_error);
 }
 
+TEST(Equal, ANameThatNoTruthHasIsTheTestees) {
+  HandMade made;
+  for (OwnedTruth* truth : {&made.reference, &made.golden})
+    truth->evidence.values.erase({HandMade::after_step, "parameters", "model", "weight", {}});
+  expect_code(made, equal_all, "extra_value");
+}
+
 TEST(Equal, AnOracleThatFailedIsNotTheTesteesFault) {
   HandMade made;
   made.reference.problem = Finding{VerdictKind::setup_error, "reference_failed", "the reference crashed"};
