@@ -513,8 +513,7 @@ void RankGroup::use(const Rank& rank, const Json& message) {
   DeviceUse use{message["rank"], message["step"], message};
   // The reference answers for all ranks of the case.
   if (use.rank != rank.report.rank && !testee_.oracle)
-    throw ProtocolViolation("wrong_rank",
-                            "a message about the use of a device says rank " + std::to_string(use.rank));
+    throw ProtocolViolation("wrong_rank", "the use of a device says rank " + std::to_string(use.rank));
   if (use.step > rank.report.last_step) {
     throw ProtocolViolation("out_of_turn", "the use of a device in step " + std::to_string(use.step) +
                                                " comes before its progress");
