@@ -136,21 +136,26 @@ def _name_streams(fsdp_sim: Any) -> None:
     _runtime_utils._init_streams = init_streams
 
 
-def _forget(fsdp_sim: Any, site: str) -> None:
-    """`site`: a file of torch.distributed.fsdp without folder and suffix, and a line of it that waits, or that keeps memory for a stream."""
+def _place_of(site: str) -> tuple[str, int]:
     name, _, line = site.rpartition(":")
     folder = Path(torch.distributed.fsdp.__file__).parent
     found = [path for path in (folder / f"{name}.py", folder / "_fully_shard" / f"{name}.py") if path.exists()]
     text = linecache.getline(str(found[0]), int(line)) if found and line.isdecimal() else ""
     if not any(wait in text for wait in (".wait_", ".synchronize()", "_no_dispatch_record_stream(")):
         raise NotThere(f"--without-wait {site}: PyTorch {torch.__version__} has no wait there ({text.strip() or 'no such line'})")
-    place = (str(found[0]), int(line))
+    return str(found[0]), int(line)
+
+
+def _forget(fsdp_sim: Any, sites: str) -> None:
+    """A site: a file of torch.distributed.fsdp without folder and suffix, and a line of it that waits, or that keeps memory for a stream. Several are
+    joined by +, where each covers for the other."""
+    places = {_place_of(site) for site in sites.split("+")}
 
     def forgetting(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any) -> Any:
             caller = sys._getframe(1)
-            if (caller.f_code.co_filename, caller.f_lineno) != place:
+            if (caller.f_code.co_filename, caller.f_lineno) not in places:
                 return function(*args)
 
         return call
