@@ -17,7 +17,7 @@ def output_of(program: str, **environment: str) -> list[str]:
         env={**os.environ, "PYTHONPATH": str(PACKAGE), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     if done.returncode:
         raise AssertionError(done.stdout + done.stderr)
