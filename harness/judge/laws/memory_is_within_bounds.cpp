@@ -85,7 +85,9 @@ MemoryBounds bounds_of(const JudgeContext& context) {
         units.others.push_back(bytes);
     }
     std::ranges::sort(units.others, std::greater());
-    const long whole = (all_at_once ? units.all() : units.root + units.of_largest(2)) + units.largest();
+    // Units that stay do not wait for each other: the next is gathered while the last is copied out.
+    const long buffer = units.largest();
+    const long whole = all_at_once ? units.all() + 2 * buffer : units.root + units.of_largest(2) + buffer;
     bounds.forward += whole;
     // A gradient on its way: as it was made, and packed for its reduction; and the shards that come of all of them.
     bounds.backward += whole + 2 * units.largest() + shards;

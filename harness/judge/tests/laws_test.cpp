@@ -507,13 +507,13 @@ TEST(MemoryIsWithinBounds, OfManyUnitsTwoAndABuffer) {
     return made.judged(something).code;
   };
   const long unit = 4 * (100 * 100 + 2 * 100 + 16);
-  // The models that are always there: two parameters in one unit, counted once more for the buffer; of the one without a
-  // plan all that it has.
-  const long others = 4 * 4 * (8 + 2 * 2 + 16 + 4 + 2 + 16);
+  // The models that are always there: two parameters in one unit, counted once more for the buffer, and twice for the one without a
+  // plan.
+  const long others = 4 * 5 * (8 + 2 * 2 + 16 + 4 + 2 + 16);
   EXPECT_EQ(verdict_of(true, others + 3 * unit + 8192), "pass");
   EXPECT_EQ(verdict_of(true, others + 3 * unit + 8193), "memory_exceeded");
-  EXPECT_EQ(verdict_of(false, others + 7 * unit + 8192), "pass");
-  EXPECT_EQ(verdict_of(false, others + 7 * unit + 8193), "memory_exceeded");
+  EXPECT_EQ(verdict_of(false, others + 8 * unit + 8192), "pass");
+  EXPECT_EQ(verdict_of(false, others + 8 * unit + 8193), "memory_exceeded");
 }
 
 TEST(Kinds, EveryKindOfTheLanguageIsThere) {
