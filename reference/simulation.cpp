@@ -36,9 +36,11 @@ bool Simulation::will_run(int step) const {
 std::vector<std::optional<sdk::Observation>> Simulation::run(int step) {
   std::vector<std::optional<sdk::Observation>> answers(ranks_.size());
   std::vector<bool> acted(ranks_.size());
+  memory_.assign(ranks_.size(), std::nullopt);
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     acted[r] = interpreters_[r]->will_run(step);
     if (perturbation_) perturbation_->begin(step);
+    const MemoryOfStep memory;
     try {
       answers[r] = interpreters_[r]->run(step);
     } catch (...) {
@@ -46,6 +48,7 @@ std::vector<std::optional<sdk::Observation>> Simulation::run(int step) {
       error.message = "simulated rank " + std::to_string(r) + ": " + error.message;
       throw sdk::FailedStep{step, std::move(error)};
     }
+    if (acted[r]) memory_[r] = memory.use();
   }
   const sdk::Json& done = interpreters_.front()->context().a_case.program.at(static_cast<std::size_t>(step));
   if (done.at("verb") == "backward") reduce(step, acted);

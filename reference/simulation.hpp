@@ -8,6 +8,7 @@
 
 #include "harness/sdk/cpp/interpreter.hpp"
 #include "reference/flat_unit.hpp"
+#include "reference/memory_count.hpp"
 #include "reference/perturbation.hpp"
 #include "reference/rank.hpp"
 #include "reference/reduction.hpp"
@@ -23,6 +24,8 @@ class Simulation {
   // Acts the step out on every rank; after a backward, reduces. One answer per rank.
   // Throws sdk::FailedStep for what goes wrong outside an attempt.
   std::vector<std::optional<sdk::Observation>> run(int step);
+  // What the last step took on each rank; nothing where a rank had no part in it.
+  const std::vector<std::optional<MemoryUse>>& memory() const { return memory_; }
 
  private:
   std::vector<Unit*> peers(const std::string& instance, std::size_t unit) const;  // on every rank
@@ -32,6 +35,7 @@ class Simulation {
 
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::unique_ptr<sdk::Interpreter>> interpreters_;
+  std::vector<std::optional<MemoryUse>> memory_;
   Order order_;
   std::optional<Perturbation> perturbation_;
 };

@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--c10d-module", type=Path, help="what --backend shm is made of")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "sim"], help="where models live (default: cpu)")
     parser.add_argument("--sim-package", type=Path, help="folder of the package fsdp_sim, for --device sim")
-    parser.add_argument("--without-wait", metavar="FILE:LINE", help="with --device sim: PyTorch's FSDP as if that line did not wait")
+    parser.add_argument("--without-wait", metavar="FILE:LINE[+FILE:LINE…]", help="with --device sim: PyTorch's FSDP as if these lines did not wait")
     arguments = parser.parse_args()
 
     if arguments.backend is None:

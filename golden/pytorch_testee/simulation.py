@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.fsdp import _runtime_utils
+from torch.distributed.fsdp import _flat_param, _runtime_utils
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPCommContext
 
 from fsdp_cts_sdk import Model
@@ -58,6 +58,7 @@ class SimulatedTestee(PyTorchTestee):
         super().__init__(backend, device)
         self._sim = fsdp_sim
         self._launches_before = 0
+        self._held_before = 0
 
     def observing(self) -> AbstractContextManager[Any]:
         return self._sim.unobserved()
@@ -65,6 +66,11 @@ class SimulatedTestee(PyTorchTestee):
     def device_findings(self) -> list[dict[str, Any]]:
         self._sim.write_trace()  # of the case so far: it may not come to its end
         return self._sim.drain_findings()[:FINDINGS_OF_A_STEP]
+
+    def device_use(self) -> dict[str, Any]:
+        begin = self._held_before
+        self._held_before, peak = self._sim.memory_held(self.device.index)
+        return {"begin_bytes": begin, "peak_bytes": peak, "host_waits": self._sim.drain_host_waits()[:FINDINGS_OF_A_STEP]}
 
     def device_launches(self) -> int:
         return self._sim.launches() - self._launches_before
@@ -77,6 +83,7 @@ class SimulatedTestee(PyTorchTestee):
             self._sim.set_machine(machine)
         self._sim.drain_findings()
         self._launches_before = self._sim.launches()
+        self.device_use()
         self._sim.begin_trace_of(self.context.case["id"])
         self._begin_stretch()
 
@@ -129,21 +136,26 @@ def _name_streams(fsdp_sim: Any) -> None:
     _runtime_utils._init_streams = init_streams
 
 
-def _forget(fsdp_sim: Any, site: str) -> None:
-    """`site`: a file of torch.distributed.fsdp without folder and suffix, and a line of it that waits."""
+def _place_of(site: str) -> tuple[str, int]:
     name, _, line = site.rpartition(":")
     folder = Path(torch.distributed.fsdp.__file__).parent
     found = [path for path in (folder / f"{name}.py", folder / "_fully_shard" / f"{name}.py") if path.exists()]
     text = linecache.getline(str(found[0]), int(line)) if found and line.isdecimal() else ""
-    if ".wait_" not in text and ".synchronize()" not in text:
+    if not any(wait in text for wait in (".wait_", ".synchronize()", "_no_dispatch_record_stream(")):
         raise NotThere(f"--without-wait {site}: PyTorch {torch.__version__} has no wait there ({text.strip() or 'no such line'})")
-    place = (str(found[0]), int(line))
+    return str(found[0]), int(line)
+
+
+def _forget(fsdp_sim: Any, sites: str) -> None:
+    """A site: a file of torch.distributed.fsdp without folder and suffix, and a line of it that waits, or that keeps memory for a stream. Several are
+    joined by +, where each covers for the other."""
+    places = {_place_of(site) for site in sites.split("+")}
 
     def forgetting(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any) -> Any:
             caller = sys._getframe(1)
-            if (caller.f_code.co_filename, caller.f_lineno) != place:
+            if (caller.f_code.co_filename, caller.f_lineno) not in places:
                 return function(*args)
 
         return call
@@ -151,3 +163,5 @@ def _forget(fsdp_sim: Any, site: str) -> None:
     for cls, waits in ((fsdp_sim.Stream, ("wait_stream", "wait_event", "synchronize")), (fsdp_sim.Event, ("synchronize",))):
         for wait in waits:
             setattr(cls, wait, forgetting(getattr(cls, wait)))
+    for module in (_runtime_utils, _flat_param):  # FSDP1 has a function of its own around record_stream, which each file imports
+        module._no_dispatch_record_stream = forgetting(module._no_dispatch_record_stream)

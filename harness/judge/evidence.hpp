@@ -53,6 +53,8 @@ struct Evidence {
   std::map<Place, Value> values;
   std::map<Place, Json> facts;    // the entry as it came; Place::what is its `what`
   std::vector<RankShard> shards;  // testee and recordings of one only; empty for the oracle
+  std::map<std::pair<int, int>, long>
+      memory;  // of the oracle: by step and rank, bytes that the step took at most
 };
 
 // The values a place is to be compared with: the same rank's, else the one for all ranks, else (where `place`

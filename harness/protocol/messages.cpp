@@ -9,8 +9,8 @@
 namespace fsdp_cts {
 namespace {
 
-constexpr std::array<std::string_view, 7> from_testee = {"hello", "progress",    "observation", "finding",
-                                                         "done",  "unsupported", "error"};
+constexpr std::array<std::string_view, 8> from_testee = {"hello",      "progress", "observation", "finding",
+                                                         "device_use", "done",     "unsupported", "error"};
 constexpr std::array<std::string_view, 2> from_runner = {"case", "bye"};
 
 const Schema& schema() {

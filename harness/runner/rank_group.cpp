@@ -38,6 +38,7 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
 }
 
 constexpr std::size_t max_findings = 256;  // of a device, kept of one case
+constexpr std::size_t max_uses = 4096;     // a program has fewer steps, times ranks
 
 constexpr std::size_t max_message_bytes = 500;  // bytes, in a sentence; the report has it in full
 
@@ -108,6 +109,7 @@ void RankGroup::begin(Assignment assignment) {
   previous_case_ = std::exchange(assignment_, std::move(assignment)).case_id;
   observations_.clear();
   findings_.clear();
+  uses_.clear();
   tensor_bytes_ = 0;
   ++number_;
   assigned_at_ = phase_began_ = Clock::now();
@@ -420,6 +422,8 @@ void RankGroup::on_case_message(Rank& rank, const Json& message) {
     observe(rank, message);
   } else if (type == "finding") {
     find(rank, message);
+  } else if (type == "device_use") {
+    use(rank, message);
   } else if (type == "done") {
     if (message.contains("launches")) rank.report.launches = message["launches"].get<long>();
     if (message.contains("kept_bytes")) rank.report.kept_bytes = message["kept_bytes"].get<long>();
@@ -503,6 +507,18 @@ void RankGroup::find(const Rank& rank, const Json& message) {
   }
   // One convicts; the others say what else is to be looked at.
   if (findings_.size() < max_findings) findings_.push_back(std::move(finding));
+}
+
+void RankGroup::use(const Rank& rank, const Json& message) {
+  DeviceUse use{message["rank"], message["step"], message};
+  // The reference answers for all ranks of the case.
+  if (use.rank != rank.report.rank && !testee_.oracle)
+    throw ProtocolViolation("wrong_rank", "the use of a device says rank " + std::to_string(use.rank));
+  if (use.step > rank.report.last_step) {
+    throw ProtocolViolation("out_of_turn", "the use of a device in step " + std::to_string(use.step) +
+                                               " comes before its progress");
+  }
+  if (uses_.size() < max_uses) uses_.push_back(std::move(use));
 }
 
 // `unsupported` must depend on the case alone: a rank that acts while another one refuses would wait for it
@@ -720,6 +736,10 @@ void RankGroup::conclude() {
     return std::tie(a.step, a.rank) < std::tie(b.step, b.rank);
   });
   run.findings = std::move(findings_);
+  std::stable_sort(uses_.begin(), uses_.end(), [](const DeviceUse& a, const DeviceUse& b) {
+    return std::tie(a.step, a.rank) < std::tie(b.step, b.rank);
+  });
+  run.uses = std::move(uses_);
   run.seconds = Clock::now() - assigned_at_;
   run.sent = sent_in_case();
   std::error_code ignored;

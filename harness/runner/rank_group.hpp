@@ -121,6 +121,7 @@ class RankGroup {
   void progress(Rank& rank, const Json& message);
   void observe(Rank& rank, const Json& message);
   void find(const Rank& rank, const Json& message);
+  void use(const Rank& rank, const Json& message);
   void check_agreement();
   std::filesystem::path case_folder() const;
   std::filesystem::path case_folder(const Rank& rank) const;
@@ -164,6 +165,7 @@ class RankGroup {
   std::string previous_case_;
   std::vector<Observation> observations_;
   std::vector<DeviceFinding> findings_;
+  std::vector<DeviceUse> uses_;
   std::uintmax_t tensor_bytes_ = 0;                      // of these
   std::optional<std::vector<SocketBytes>> sent_before_;  // when the case was given
   std::string expiry_code_;                              // set while examining: which deadline it was

@@ -41,6 +41,13 @@ struct DeviceFinding {
   nlohmann::ordered_json message;  // as it came
 };
 
+// What one step of training took of the device (PROTOCOL.md §9), by its own count; of the reference, what it took on the CPU.
+struct DeviceUse {
+  int rank = 0;
+  int step = 0;
+  nlohmann::ordered_json message;  // as it came
+};
+
 struct RankReport {
   int rank = 0;
   RankEnd end = RankEnd::not_started;
@@ -63,6 +70,7 @@ struct CaseRun {
   std::vector<RankReport> ranks;
   std::vector<Observation> observations;
   std::vector<DeviceFinding> findings;
+  std::vector<DeviceUse> uses;
   std::string blame;  // on anything but all done/unsupported: one sentence naming rank, verb, last
                       // collective, who waited for whom
   std::chrono::duration<double> seconds{};

@@ -174,27 +174,53 @@ Nanoseconds Checker::host_catches_up() {
   return host;
 }
 
-void Checker::host_waits(const Clock& event) {
-  wait(host_timeline, event);
+void Checker::host_waits(const Clock& event, std::string_view what, std::string_view scope) {
+  const std::lock_guard lock(mutex_);
+  host_meets(event, what, scope);
 }
 
-void Checker::host_waits_for(Timeline stream) {
-  wait(host_timeline, record(stream));
+void Checker::host_waits_for(Timeline stream, std::string_view what, std::string_view scope) {
+  const Clock event = record(stream);
+  host_waits(event, what, scope);
 }
 
-void Checker::host_waits_for_all() {
+void Checker::host_waits_for(const std::vector<Timeline>& streams, std::string_view what,
+                             std::string_view scope) {
   const std::lock_guard lock(mutex_);
   Clock all;
-  for (const Clock& clock : clocks_) all.join(clock);
-  meet(host_timeline, all);
+  for (const Timeline stream : streams) all.join(clocks_[stream]);
+  host_meets(all, what, scope);
 }
 
-bool Checker::host_knows(const Clock& event) {
-  const std::lock_guard lock(mutex_);
+// What the host has seen come to its end it need not wait for.
+void Checker::host_meets(const Clock& event, std::string_view what, std::string_view scope) {
+  if (!suspended() && !host_has_seen(event)) {
+    const auto same = std::find_if(host_waits_.begin(), host_waits_.end(), [&](const HostWait& wait) {
+      return wait.operation == what && wait.scope == scope;
+    });
+    if (same != host_waits_.end())
+      ++same->times;
+    else
+      host_waits_.push_back({std::string(what), std::string(scope), 1});
+  }
+  meet(host_timeline, event);
+}
+
+bool Checker::host_has_seen(const Clock& event) const {
   for (Timeline timeline = 0; timeline < clocks_.size(); ++timeline) {
     if (!clocks_[host_timeline].knows(timeline, event.of(timeline))) return false;
   }
   return true;
+}
+
+bool Checker::host_knows(const Clock& event) {
+  const std::lock_guard lock(mutex_);
+  return host_has_seen(event);
+}
+
+std::vector<HostWait> Checker::drain_host_waits() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(host_waits_, {});
 }
 
 void Checker::allocated(Allocation& allocation) {
@@ -309,6 +335,9 @@ std::string describe(const Finding& finding) {
 
 std::vector<Finding> drain_findings() {
   return Checker::instance().drain();
+}
+std::vector<HostWait> drain_host_waits() {
+  return Checker::instance().drain_host_waits();
 }
 std::uint64_t launches() {
   return Checker::instance().launches();

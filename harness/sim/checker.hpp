@@ -128,9 +128,11 @@ class Checker {
   Nanoseconds host_catches_up();  // the host's clock, moved on to that of the last stream; orders nothing
   void restart_time();            // 0 everywhere
 
-  void host_waits(const Clock& event);
-  void host_waits_for(Timeline stream);
-  void host_waits_for_all();
+  // `what`: the call of the program that waits, as `HostWait` names it.
+  void host_waits(const Clock& event, std::string_view what, std::string_view scope);
+  void host_waits_for(Timeline stream, std::string_view what, std::string_view scope);
+  void host_waits_for(const std::vector<Timeline>& streams, std::string_view what, std::string_view scope);
+  std::vector<HostWait> drain_host_waits();
   bool host_knows(const Clock& event);
 
   void allocated(Allocation& allocation);
@@ -157,6 +159,8 @@ class Checker {
   Checker();
   Step step(Timeline on, std::string_view operation, std::string_view scope);
   void meet(Timeline timeline, const Clock& other);
+  void host_meets(const Clock& event, std::string_view what, std::string_view scope);
+  bool host_has_seen(const Clock& event) const;
   std::uint32_t number_of(std::string_view operation, std::string_view scope);
   void access(const Step& step, Allocation& allocation, Extent bytes, bool write);
   void conflict(FindingKind kind, const Access& earlier, const Access& later, std::string buffer,
@@ -172,6 +176,7 @@ class Checker {
   std::map<Pool, std::vector<FormerUse>> pools_;
   std::map<std::string, Finding> findings_;  // by what makes two findings the same
   std::vector<std::string> order_;           // of the keys above
+  std::vector<HostWait> host_waits_;         // in the order in which they were first seen
   std::uint64_t allocations_ = 0;
   std::atomic<std::uint64_t> launches_ = 0;
   std::atomic<int> suspended_ = 0;

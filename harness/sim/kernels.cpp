@@ -69,14 +69,36 @@ at::Tensor& set_nothing(at::Tensor& self) {
 }
 
 // An operator that hands a value to the host returns when the stream has come that far.
-void host_waits_for_current_stream() {
-  if (!Checker::instance().suspended()) Checker::instance().host_waits_for(current_timeline());
+void host_waits_for_current_stream(std::string_view operation) {
+  if (!Checker::instance().suspended())
+    Checker::instance().host_waits_for(current_timeline(), operation, scope());
+}
+
+// Between two devices: on the source's current stream, which waits before for what the destination's has been given and
+// which that one waits for after, as CUDA does.
+at::Tensor copy_between_devices(const at::Tensor& self, const at::Tensor& destination) {
+  Checker& checker = Checker::instance();
+  const c10::DeviceGuard guard(self.device());
+  const InsideTheDevice inside;
+  const Timeline from = current_timeline();
+  const Timeline to = timeline_of(current_stream(destination.device().index()));
+  checker.wait(from, checker.record(to));
+  const auto step = checker.launch(from, "copy from device to device", scope());
+  note(step, self, false);
+  note(step, destination, true);
+  on_cpu(destination).copy_(on_cpu(self));
+  if (const Machine* const machine = chosen_machine())
+    spend(*machine, step, Kind::copy, duration_of_copy(*machine, bytes_of(destination)));
+  checker.wait(to, checker.record(from));
+  return destination;
 }
 
 // Within a device on the current stream. Between host and device, as CUDA: asynchronous when asked for, where the
 // host's memory is pinned; from pageable memory the call returns when the elements have been read, into it when
 // they have been written.
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool non_blocking) {
+  if (is_sim(self) && is_sim(destination) && self.device() != destination.device())
+    return copy_between_devices(self, destination);
   const at::Tensor& of_device = is_sim(destination) ? destination : self;
   const c10::DeviceGuard guard(of_device.device());
   const InsideTheDevice inside;
@@ -100,7 +122,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool
             duration_of(*machine, {.bytes = bytes_of(self) + bytes_of(destination)}));
   }
   const bool returns_at_once = !between || (non_blocking && (pinned || to_device));
-  if (!returns_at_once) host_waits_for_current_stream();
+  if (!returns_at_once) host_waits_for_current_stream(name);
   return destination;
 }
 
@@ -116,7 +138,7 @@ c10::Scalar local_scalar_dense(const at::Tensor& self) {
   note(step, self, false);
   if (const Machine* const machine = chosen_machine())
     spend(*machine, step, Kind::copy, duration_of_copy(*machine, bytes_of(self)));
-  host_waits_for_current_stream();
+  host_waits_for_current_stream("aten::_local_scalar_dense");
   return on_cpu(self).item();
 }
 
@@ -168,7 +190,7 @@ class CpuCall {
       value = from_cpu(std::move(value), returns[i]);
     }
     take_time();
-    if (answers_host) host_waits_for_current_stream();
+    if (answers_host) host_waits_for_current_stream(schema_.operator_name().name);
   }
 
  private:
@@ -198,6 +220,10 @@ class CpuCall {
 
   at::Tensor to_cpu(const at::Tensor& tensor, bool write) {
     if (!is_sim(tensor)) return tensor;
+    TORCH_CHECK(tensor.device() == guard_.current_device(),
+                "Expected all tensors to be on the same device, but found at least two devices, ",
+                guard_.current_device(), " and ", tensor.device(), "! (when calling ",
+                schema_.operator_name().name, ")");
     note(step_, tensor, write);
     if (!write || tensor.numel() > 0) return on_cpu(tensor);
     return empty_outputs_.emplace_back(tensor, at::empty(tensor.sizes(), on_cpu(tensor).options())).second;

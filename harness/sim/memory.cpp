@@ -11,6 +11,7 @@
 #include <cstring>
 #include <list>
 #include <memory>
+#include <utility>
 
 #include "harness/sim/scopes.hpp"
 #include "harness/sim/streams.hpp"
@@ -60,6 +61,8 @@ struct DeviceMemory {
   };
   std::size_t capacity = capacity_without_limit;
   std::size_t peak_since_mark = 0;
+  std::size_t asked_for = 0;  // of what the program holds
+  std::size_t peak_asked_for = 0;
   std::list<Held> held;  // freed, and kept back for streams that record_stream has named
   DeviceStats stats;
 
@@ -85,6 +88,8 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     count_allocated(memory.stats, bytes, &Stat::increase);
     count_active(memory.stats, bytes, &Stat::increase);
     memory.peak_since_mark = std::max(memory.peak_since_mark, memory.in_use());
+    memory.asked_for += bytes;
+    memory.peak_asked_for = std::max(memory.peak_asked_for, memory.asked_for);
     void* const data = block->data;
     return {data, block.release(), &free_device_block, device};
   }
@@ -94,6 +99,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     DeviceMemory& memory = devices_.at(static_cast<std::size_t>(block.device));
     Clock until = Checker::instance().freed(block);
     count_allocated(memory.stats, block.bytes, &Stat::decrease);
+    memory.asked_for -= block.bytes;
     if (!block.recorded.empty() && !Checker::instance().host_knows(until))
       memory.held.push_back({std::move(until), block.bytes});
     else
@@ -118,6 +124,13 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     for (c10::DeviceIndex device = 0; device < device_count(); ++device)
       peaks.push_back(devices_.at(static_cast<std::size_t>(device)).peak_since_mark);
     return peaks;
+  }
+
+  MemoryHeld held_by_program(c10::DeviceIndex device) {
+    check_device(device);
+    const std::lock_guard lock(mutex_);
+    DeviceMemory& memory = devices_.at(static_cast<std::size_t>(device));
+    return {memory.asked_for, std::exchange(memory.peak_asked_for, memory.asked_for)};
   }
 
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }  // a pointer alone names no block
@@ -188,7 +201,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     if (memory.in_use() + rounded(bytes) <= memory.capacity) return;
     ++memory.stats.num_alloc_retries;
     let_go_if([&](const DeviceMemory::Held& held) {
-      checker.host_waits(held.until);
+      checker.host_waits(held.until, "allocate", scope());
       return true;
     });
     if (memory.in_use() + rounded(bytes) <= memory.capacity) return;
@@ -370,6 +383,10 @@ void mark_memory() {
 }
 std::vector<std::size_t> peaks_since_mark() {
   return the_device_allocator().peaks();
+}
+
+MemoryHeld memory_held(c10::DeviceIndex device) {
+  return the_device_allocator().held_by_program(device);
 }
 
 void limit_memory_by_environment() {

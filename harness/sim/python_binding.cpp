@@ -38,6 +38,18 @@ py::list drain_findings() {
   return all;
 }
 
+py::list drain_host_waits() {
+  py::list all;
+  for (const sim::HostWait& wait : sim::drain_host_waits()) {
+    py::dict made;
+    made["operation"] = wait.operation;
+    made["scope"] = wait.scope;
+    made["times"] = wait.times;
+    all.append(made);
+  }
+  return all;
+}
+
 void name_stream(std::int64_t id, c10::DeviceIndex device, const std::string& name) {
   sim::name_stream(c10::Stream(c10::Stream::UNSAFE, c10::Device(sim::device_type, device), id), name);
 }
@@ -64,6 +76,7 @@ PYBIND11_MODULE(_binding, module) {
   sim::register_device();
   py::module_::import("torch.distributed");  // has the classes that come and go here
   module.def("drain_findings", &drain_findings);
+  module.def("drain_host_waits", &drain_host_waits);
   module.def("launches", &sim::launches);
   module.def("suspend", [] { sim::Checker::instance().suspend(); });
   module.def("resume", [] { sim::Checker::instance().resume(); });
@@ -73,6 +86,10 @@ PYBIND11_MODULE(_binding, module) {
   module.def("set_memory_limit", &sim::set_memory_limit);
   module.def("memory_info",
              [](c10::DeviceIndex device) { return sim::device_allocator().getMemoryInfo(device); });
+  module.def("memory_held", [](c10::DeviceIndex device) {
+    const sim::MemoryHeld held = sim::memory_held(device);
+    return std::pair(held.now, held.peak);
+  });
   module.def("device_count", [] { return static_cast<int>(sim::device_count()); });
   module.def("set_machine", &sim::set_machine);
   module.def("machine", &sim::machine);

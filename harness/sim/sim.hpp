@@ -81,6 +81,17 @@ std::string describe(const Finding& finding);  // one sentence
 // What was found since the last call, in the order in which it was first seen; equal ones once, counted.
 std::vector<Finding> drain_findings();
 
+// The host stood still until the device, a stream or an event had come to its end. What it had seen end before is none.
+struct HostWait {
+  std::string
+      operation;  // "synchronize a stream", "synchronize the device", "synchronize an event", "allocate", or
+                  // the operator or copy that hands values to the host
+  std::string scope;  // the innermost record_function around it, or ""
+  std::uint64_t times = 1;
+};
+// Since the last call, in the order in which they were first seen; equal ones once, counted.
+std::vector<HostWait> drain_host_waits();
+
 // An operator of the program's own, as a kernel or a collective is, on the current stream of the device that the
 // tensors are on. `work` does it, at once and on the host, where it takes the tensors by `on_cpu`; what it calls
 // there is not noted again. Throws what `work` throws; c10::Error where a tensor is not on the device.
@@ -136,6 +147,14 @@ void host_access(const at::Tensor& tensor, bool write, const std::string& operat
 // than `bytes` is allocated already, or where there is no such device.
 // FSDP_SIM_MEMORY of the environment, in bytes, limits every device from the start.
 void set_memory_limit(c10::DeviceIndex device, std::size_t bytes);
+
+// What the program holds of a device, in bytes as it asked for them, unrounded.
+struct MemoryHeld {
+  std::size_t now = 0;
+  std::size_t peak = 0;  // since the last call
+};
+// Throws c10::Error where there is no such device.
+MemoryHeld memory_held(c10::DeviceIndex device);
 
 // From now on virtual time passes as on this machine; "": none passes. At first FSDP_SIM_MACHINE of the environment
 // says which. Throws c10::Error, with the table, for a name that is not in it.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "harness/sim/memory.hpp"
+#include "harness/sim/scopes.hpp"
 #include "harness/sim/virtual_time.hpp"
 
 namespace fsdp_cts::sim {
@@ -38,6 +39,14 @@ class Streams {
     Timeline& made = devices_.at(static_cast<std::size_t>(device)).default_stream;
     if (made == 0) made = Checker::instance().add_stream("default stream of sim:" + std::to_string(device));
     return made;
+  }
+
+  std::vector<Timeline> all_of(c10::DeviceIndex device) {
+    std::vector<Timeline> all{default_stream(device)};
+    const std::lock_guard lock(mutex_);
+    const std::vector<Timeline>& pool = devices_.at(static_cast<std::size_t>(device)).pool;
+    all.insert(all.end(), pool.begin(), pool.end());
+    return all;
   }
 
   c10::Stream from_pool(c10::DeviceIndex device) {
@@ -100,13 +109,18 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return reinterpret_cast<void*>(static_cast<std::uintptr_t>(timeline_of(stream)));
   }
   bool queryStream(const c10::Stream& stream) const override {
-    synchronizeStream(stream);  // work is done when it is launched; that the host has seen it orders
+    // Work is done when it is launched; that the host has seen it orders. It has not waited for it.
+    Checker::instance().wait(host_timeline, Checker::instance().record(timeline_of(stream)));
     return true;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    Checker::instance().host_waits_for(timeline_of(stream));
+    Checker::instance().host_waits_for(timeline_of(stream), "synchronize a stream", scope());
   }
-  void synchronizeDevice(const c10::DeviceIndex) const override { Checker::instance().host_waits_for_all(); }
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    const c10::DeviceIndex device = index < 0 ? current_device() : index;
+    check_device(device);
+    Checker::instance().host_waits_for(Streams::instance().all_of(device), "synchronize the device", scope());
+  }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag) const override {
@@ -119,11 +133,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
       Checker::instance().wait(timeline_of(stream), static_cast<EventState*>(event)->clock);
   }
   bool queryEvent(void* event) const override {
-    synchronizeEvent(event);
+    if (event != nullptr) Checker::instance().wait(host_timeline, static_cast<EventState*>(event)->clock);
     return true;
   }
   void synchronizeEvent(void* event) const override {
-    if (event != nullptr) Checker::instance().host_waits(static_cast<EventState*>(event)->clock);
+    if (event == nullptr) return;
+    Checker::instance().host_waits(static_cast<EventState*>(event)->clock, "synchronize an event", scope());
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     delete static_cast<EventState*>(event);

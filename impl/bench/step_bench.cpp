@@ -163,9 +163,11 @@ nlohmann::json answer(Variant& variant, int steps, testee::Simulation* simulatio
   return result;
 }
 
-void serve(const std::string& device, const std::string& backend) {
+void serve(const std::string& device, const std::string& backend, bool unchecked) {
   at::set_num_threads(1);
   const testee::Transport transport = testee::transport_for(device, backend);
+  if (unchecked && !transport.simulation) throw std::invalid_argument("--unchecked needs --device sim");
+  const std::shared_ptr<void> unobserved = unchecked ? transport.simulation->unobserved() : nullptr;
   const std::shared_ptr<fsdp::Communicator> world = testee::make_world(transport);
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Variant>> variants;
   for (std::string line; std::getline(std::cin, line);) {
@@ -186,9 +188,11 @@ int main(int argc, char** argv) {
   app.add_option("--device", device, "cpu, or sim: the simulated accelerator (fsdp_step_bench_sim)")
       ->capture_default_str();
   app.add_option("--backend", backend, "gloo, or shm: shared memory")->capture_default_str();
+  bool unchecked = false;
+  app.add_flag("--unchecked", unchecked, "with --device sim: nothing is held against what was before");
   CLI11_PARSE(app, argc, argv);
   try {
-    fsdp_cts::bench::serve(device, backend);
+    fsdp_cts::bench::serve(device, backend, unchecked);
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "fsdp_step_bench: " << error.what() << '\n';

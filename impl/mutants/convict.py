@@ -3,13 +3,16 @@
 
     convict.py --bin build/release/bin                     all of them, as a table
     convict.py --bin build/release/bin --mutant stale_gather
+    convict.py --bin build/release/bin --mutant 'stream_*' --repeat 20
 
 Each runs on the cases that its patch names; see README.md. A mutant is convicted when the suite's run on it fails and at least --cases
-cases have the verdict and code that it must receive. A correct variant is acquitted when every case of the selection passes. Exit code 0: all as they should be.
+cases have the verdict and code that it must receive. A correct variant is acquitted when every case of the selection passes. With --repeat each must
+be convicted, or acquitted, every time; runs after the first are of its first convicting cases alone. Exit code 0: all as they should be.
 """
 
 import argparse
 import collections
+import fnmatch
 import json
 import pathlib
 import subprocess
@@ -48,6 +51,13 @@ def fault(mutant, status, records, cases):
     return None
 
 
+def first_convicting(mutant, records, selection, cases):
+    """Arguments of `fsdp-cts run` for what says enough of it, so that a repetition costs less."""
+    convicting = [r["id"] for r in records if (r["verdict"], r["code"]) == (mutant["verdict"], mutant["code"])]
+    kept = [each for option, value in zip(selection, selection[1:]) if option in ("--device", "--backend") for each in (option, value)]
+    return kept + convicting[:cases]
+
+
 def note(folder, mutant, records):
     """The cases that found something wrong, whatever they called it, and the clauses of the lines that did: methods.py and clauses.py read it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,27 +92,40 @@ def tally(records):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of fsdp-cts and fsdp_testee_mutants")
-    parser.add_argument("--mutant", action="append", help="only this one; may be given several times")
+    parser.add_argument("--mutant", action="append", help="only this one, or those of a pattern as 'stream_*'; may be given several times")
     parser.add_argument("--cases", type=int, default=2, help="how many cases must convict (default 2)")
+    parser.add_argument("--repeat", type=int, default=1, help="how often each is tried (default 1)")
     parser.add_argument("--convictions", type=pathlib.Path, help="folder that gets one file per mutant: what convicted it")
     parser.add_argument("selection", nargs="*", help="arguments of `fsdp-cts run` (default: the mutant's own)")
     arguments = parser.parse_args()
     known = {patch.id: patch.as_json() for patch in patches.all_patches()}
-    unknown = set(arguments.mutant or []) - set(known)
+    chosen = list(dict.fromkeys(name for pattern in arguments.mutant or ["*"] for name in known if fnmatch.fnmatchcase(name, pattern)))
+    unknown = [pattern for pattern in arguments.mutant or [] if not fnmatch.filter(known, pattern)]
     if unknown:
-        sys.exit(f"no such mutant: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        sys.exit(f"no such mutant: {', '.join(unknown)}; there are {', '.join(known)}")
     failed = 0
-    for name in arguments.mutant or known:
+    for name in chosen:
         mutant = known[name]
-        status, records = records_of(arguments.bin, name, arguments.selection or mutant["cases"])
+        selection = arguments.selection or mutant["cases"]
+        status, records = records_of(arguments.bin, name, selection)
         wrong = fault(mutant, status, records, arguments.cases)
+        times = 0 if wrong else 1
+        if not wrong and mutant["verdict"] != "pass":
+            selection = first_convicting(mutant, records, selection, arguments.cases)
+        for _ in range(arguments.repeat - 1):
+            again = fault(mutant, *records_of(arguments.bin, name, selection), arguments.cases)
+            times += again is None
+            wrong = wrong or again
         failed += wrong is not None
-        print(f"{'FAULT' if wrong else 'ok':6}{name:32}{mutant['group']:26}{wrong or tally(records)}", flush=True)
+        often = f"{times} of {arguments.repeat}; " if arguments.repeat > 1 else ""
+        print(f"{'FAULT' if wrong else 'ok':6}{name:32}{mutant['group']:26}{often}{wrong or tally(records)}", flush=True)
         if arguments.convictions:
             note(arguments.convictions, name, records)
         first = next((r for r in records if (r["verdict"], r["code"]) == (mutant["verdict"], mutant["code"])), None)
         if first and mutant["verdict"] != "pass":
             print(f"      {first['id']}: {first['summary']}", flush=True)
+    if arguments.repeat > 1:
+        print(f"{len(chosen) - failed} of {len(chosen)} mutants answered alike {arguments.repeat} times of {arguments.repeat}")
     sys.exit(1 if failed else 0)
 
 

@@ -24,5 +24,6 @@ int main(int argc, char** argv) {
   if (!fsdp::mutants::select(id)) return refuse("no mutant is called \"" + id + "\"");
   std::vector<char*> rest = {argv[0]};
   rest.insert(rest.end(), argv + 3, argv + argc);
-  fsdp_cts::testee::run(static_cast<int>(rest.size()), rest.data(), "mutant:" + id, fsdp::mutants::begin_case);
+  fsdp_cts::testee::run(static_cast<int>(rest.size()), rest.data(), "mutant:" + id,
+                        fsdp::mutants::begin_case);
 }

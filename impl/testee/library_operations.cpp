@@ -67,6 +67,10 @@ std::shared_ptr<void> LibraryOperations::observing() {
   return simulation() ? simulation()->unobserved() : nullptr;
 }
 
+sdk::Json LibraryOperations::device_use() {
+  return simulation() ? simulation()->use() : sdk::Json();
+}
+
 std::vector<sdk::Json> LibraryOperations::device_findings() {
   return simulation() ? simulation()->findings() : std::vector<sdk::Json>();
 }

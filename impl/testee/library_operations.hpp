@@ -56,6 +56,7 @@ class LibraryOperations : public sdk::Operations {
   void save_checkpoint(const sdk::Checkpoint& checkpoint) override;
   void load_checkpoint(const sdk::Checkpoint& checkpoint) override;
   std::shared_ptr<void> observing() override;
+  sdk::Json device_use() override;
   std::vector<sdk::Json> device_findings() override;
   std::optional<std::uint64_t> device_launches() override;
   std::optional<std::int64_t> device_kept_bytes() override;

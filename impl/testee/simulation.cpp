@@ -20,6 +20,7 @@ namespace {
 
 // A program that waits for nothing has thousands, and the first tell it.
 constexpr std::size_t findings_of_a_step = 32;
+constexpr std::size_t waits_of_a_step = 32;
 
 c10::impl::VirtualGuardImpl guard() {
   return c10::impl::VirtualGuardImpl(sim::device_type);
@@ -127,6 +128,7 @@ class SimDevice : public Simulation {
     sim::drain_findings();
     launches_before_ = sim::launches();
     bytes_before_ = allocated();
+    use();
     sim::begin_trace_of(id);
     begin_stretch();
   }
@@ -139,6 +141,18 @@ class SimDevice : public Simulation {
       if (found.size() < findings_of_a_step) found.push_back(as_json(finding));
     }
     return found;
+  }
+  Json use() override {
+    const sim::MemoryHeld held = sim::memory_held(device_.index());
+    Json use{{"begin_bytes", std::exchange(held_before_, held.now)},
+             {"peak_bytes", held.peak},
+             {"host_waits", Json::array()}};
+    for (const sim::HostWait& wait : sim::drain_host_waits()) {
+      if (use["host_waits"].size() < waits_of_a_step)
+        use["host_waits"].push_back(
+            {{"operation", wait.operation}, {"scope", wait.scope}, {"times", wait.times}});
+    }
+    return use;
   }
   std::uint64_t launches() const override { return sim::launches() - launches_before_; }
   std::int64_t kept_bytes() const override {
@@ -182,6 +196,7 @@ class SimDevice : public Simulation {
   c10::Device device_ = c10::Device(c10::DeviceType::CPU);
   std::uint64_t launches_before_ = 0;
   std::int64_t bytes_before_ = 0;
+  std::size_t held_before_ = 0;
 };
 
 }  // namespace

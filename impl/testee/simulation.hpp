@@ -37,6 +37,7 @@ class Simulation {
   virtual void end_case() = 0;
   virtual std::shared_ptr<void> unobserved() const = 0;  // while the result lives
   virtual std::vector<Json> findings() = 0;              // since the last call, as PROTOCOL.md has them
+  virtual Json use() = 0;                                // since the last call, as PROTOCOL.md has it
   virtual std::uint64_t launches() const = 0;            // since the case began
   virtual std::int64_t kept_bytes() const = 0;           // more on the device than when the case began
   virtual void name_buffer(const at::Tensor& tensor, const std::string& name) const = 0;

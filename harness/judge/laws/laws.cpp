@@ -11,6 +11,8 @@ const std::vector<Law>& laws() {
       {"the transport carries the trace", transport_carries_the_trace},
       {"work of the device is ordered", device_work_is_ordered},
       {"memory of the device is given back", device_memory_is_given_back},
+      {"the host does not wait", host_does_not_wait},
+      {"memory is within bounds", memory_is_within_bounds},
       {"no NaN", no_nan},
       {"attempts are expected", attempts_are_expected},
   };

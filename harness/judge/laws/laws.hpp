@@ -33,6 +33,11 @@ void transport_carries_the_trace(const JudgeContext&, Outcome&);
 void device_work_is_ordered(const JudgeContext&, Outcome&);
 // No rank has more memory of its device after the case than before (`memory_kept`).
 void device_memory_is_given_back(const JudgeContext&, Outcome&);
+// In forward and backward nothing makes the host wait for the device that the plan does not ask for (`host_waited`).
+void host_does_not_wait(const JudgeContext&, Outcome&);
+// In forward and backward a device holds no more beside what the model itself takes, by the reference's count, than the
+// units that may be whole at once and gradients on their way (`memory_exceeded`).
+void memory_is_within_bounds(const JudgeContext&, Outcome&);
 // No NaN in a truth (setup_error `truth_nan`), none in what the testee answers (`nan`).
 void no_nan(const JudgeContext&, Outcome&);
 // An attempt that no expectation names must not fail: `unexpected_error`.

@@ -425,6 +425,97 @@ TEST(MemoryOfTheDeviceIsGivenBack, WhoKeepsSomeIsNamed) {
   EXPECT_EQ(verdict.divergence["actual"], 512);
 }
 
+constexpr int forward_step = 3, backward_step = 5;
+
+DeviceUse waited(int step, int rank, const std::string& operation) {
+  return {rank, step, {{"host_waits", {{{"operation", operation}, {"scope", ""}, {"times", 2}}}}}};
+}
+
+TEST(TheHostDoesNotWait, AWaitConvicts) {
+  HandMade made;
+  made.run.uses = {{0, forward_step, {{"host_waits", Json::array()}}},
+                   waited(backward_step, 1, "synchronize an event")};
+  const Verdict verdict = spoiled(made, "host_waited");
+  EXPECT_EQ(verdict.divergence["clause"], "G-13");
+  EXPECT_EQ(verdict.divergence["rank"], 1);
+  EXPECT_EQ(verdict.divergence["step"], backward_step);
+  EXPECT_EQ(verdict.divergence["actual"]["times"], 2);
+}
+
+TEST(TheHostDoesNotWait, WhatTheCaseAsksFor) {
+  auto kind_of = [](const std::string& operation, auto change) {
+    HandMade made;
+    change(made.a_case);
+    made.run.uses = {waited(forward_step, 0, operation)};
+    return made.judged(something).kind;
+  };
+  const std::string event = "synchronize an event", copied = "copy from host to device";
+  auto flat = [](Case& a_case) { a_case.plans["model"]["api"] = "fsdp"; };
+  EXPECT_EQ(kind_of(event, flat), VerdictKind::pass);
+  EXPECT_EQ(kind_of("synchronize a stream", flat), VerdictKind::fail);
+  EXPECT_EQ(kind_of(copied, flat), VerdictKind::fail);
+  auto unlimited = [&](Case& a_case) {
+    flat(a_case);
+    a_case.plans["model"]["units"][0]["limit_all_gathers"] = false;
+  };
+  EXPECT_EQ(kind_of(event, unlimited), VerdictKind::fail);
+  auto offloaded = [](Case& a_case) { a_case.plans["model"]["units"][0]["cpu_offload"] = true; };
+  EXPECT_EQ(kind_of("synchronize a stream", offloaded), VerdictKind::pass);
+  auto from_host = [](Case& a_case) { a_case.program[forward_step]["host"] = true; };
+  EXPECT_EQ(kind_of(copied, from_host), VerdictKind::pass);
+  EXPECT_EQ(kind_of(event, from_host), VerdictKind::fail);
+  auto moved = [](Case& a_case) { a_case.program[2]["verb"] = "move"; };
+  EXPECT_EQ(kind_of(copied, moved), VerdictKind::pass);
+  auto checked = [](Case& a_case) { a_case.switches = {{"TORCH_DISTRIBUTED_DEBUG", "DETAIL"}}; };
+  EXPECT_EQ(kind_of(copied, checked), VerdictKind::pass);
+}
+
+// The model of both instances is one unit with rows for two ranks: 36 elements and 4 more rows of 3, with alignment.
+TEST(MemoryIsWithinBounds, WhoTakesMoreConvicts) {
+  auto verdict_of = [](int step, long peak) {
+    HandMade made;
+    made.reference.evidence.memory[{step, 1}] = 100000;
+    made.run.uses = {{1, step, {{"begin_bytes", 5000}, {"peak_bytes", peak}}}};
+    return made.judged(something);
+  };
+  const long without_units = 5000 + 100000 + 10000 + 8192;
+  for (const int step : {forward_step, backward_step}) {
+    EXPECT_EQ(verdict_of(step, without_units).kind, VerdictKind::pass);
+    const Verdict verdict = verdict_of(step, without_units + 10000);
+    EXPECT_EQ(verdict.code, "memory_exceeded");
+    EXPECT_EQ(verdict.divergence["clause"], "G-14");
+    EXPECT_EQ(verdict.divergence["rank"], 1);
+    EXPECT_EQ(verdict.divergence["step"], step);
+  }
+}
+
+TEST(MemoryIsWithinBounds, OfManyUnitsTwoAndABuffer) {
+  auto verdict_of = [](const Json& reshard, long taken) {
+    HandMade made;
+    Json stack{{"type", "Sequential"}, {"class", "Sequential"}, {"children", Json::array()}};
+    Json units = Json::array();
+    for (int i = 0; i < 6; ++i) {
+      const Json linear{{"type", "Linear"}, {"class", "Linear"}, {"in", 100}, {"out", 100}, {"bias", false}};
+      stack["children"].push_back({std::to_string(i), linear});
+      units.push_back({{"modules", {std::to_string(i)}}, {"reshard_after_forward", reshard}});
+    }
+    units.push_back({{"modules", {""}}});
+    made.a_case.models["many"] = stack;
+    made.a_case.plans["many"] = {{"api", "fully_shard"}, {"units", units}};
+    made.reference.evidence.memory[{forward_step, 0}] = 0;
+    made.run.uses = {{0, forward_step, {{"begin_bytes", 0}, {"peak_bytes", taken}}}};
+    return made.judged(something).code;
+  };
+  const long unit = 4 * (100 * 100 + 2 * 100 + 16);
+  // The models that are always there: two parameters in one unit, counted once more for the buffer, and twice for the one without a
+  // plan.
+  const long others = 4 * 5 * (8 + 2 * 2 + 16 + 4 + 2 + 16);
+  EXPECT_EQ(verdict_of(true, others + 3 * unit + 8192), "pass");
+  EXPECT_EQ(verdict_of(true, others + 3 * unit + 8193), "memory_exceeded");
+  EXPECT_EQ(verdict_of(false, others + 8 * unit + 8192), "pass");
+  EXPECT_EQ(verdict_of(false, others + 8 * unit + 8193), "memory_exceeded");
+}
+
 TEST(Kinds, EveryKindOfTheLanguageIsThere) {
   std::set<std::string> of_language, judged;
   for (const ExpectationKind& kind : expectation_kinds_of_language()) of_language.insert(kind.name);

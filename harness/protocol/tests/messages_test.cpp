@@ -49,6 +49,8 @@ TEST(Messages, AcceptEveryMessageOfTheProtocol) {
        R"({"type": "unsupported", "case": 1, "reason": "no hybrid sharding"})",
        R"({"type": "done", "case": 1, "launches": 12, "kept_bytes": 0})",
        R"({"type": "finding", "case": 1, "rank": 0, "step": 3, "code": "stream_race", "text": "t"})",
+       R"({"type": "device_use", "case": 1, "rank": 0, "step": 3, "begin_bytes": 0, "peak_bytes": 512, "host_waits":
+           [{"operation": "synchronize an event", "scope": "rate_limiter", "times": 2}]})",
        R"({"type": "finding", "case": 1, "rank": 0, "step": 3, "code": "use_after_free", "text": "t", "earlier":
            {"operation": "aten::mm", "scope": "", "timeline": "stream 1 of sim:0", "access": "write"}, "later":
            {"operation": "aten::add_", "timeline": "host", "access": "read"}, "buffer": "b", "bytes": 8,

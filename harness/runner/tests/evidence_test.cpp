@@ -61,6 +61,15 @@ TEST_F(Evidence, FindingsOfADeviceComeWithTheirRankAndStep) {
   EXPECT_EQ(run.findings[0].message["text"], "a race");
 }
 
+TEST_F(Evidence, TheUseOfADeviceComesWithItsRankAndStep) {
+  const CaseRun run = this->run(fault_testee({"--fault", "use"}), {small_case("a")}).runs[0];
+  EXPECT_THAT(run, all_done);
+  ASSERT_THAT(run.uses, SizeIs(1));
+  EXPECT_EQ(run.uses[0].rank, 1);
+  EXPECT_EQ(run.uses[0].step, 1);
+  EXPECT_EQ(run.uses[0].message["peak_bytes"], 7);
+}
+
 TEST_F(Evidence, FindingsWithoutEndAreCapped) {
   const Outcome outcome = run(fault_testee({"--fault", "finding_flood", "--when", "racing"}),
                               {small_case("racing"), small_case("quiet")});

@@ -95,6 +95,9 @@ class Operations {
   virtual std::shared_ptr<void> observing() { return nullptr; }
   // What the device has found since the last call: PROTOCOL.md, message `finding`, without case, rank and step.
   virtual std::vector<Json> device_findings() { return {}; }
+  // Memory and waits of the host since the last call: PROTOCOL.md, message `device_use`, without case, rank and
+  // step. Null: nobody counts.
+  virtual Json device_use() { return nullptr; }
   // Operators given to the device in this case; nothing: nobody counts.
   virtual std::optional<std::uint64_t> device_launches() { return std::nullopt; }
   // Bytes on the device beyond what was there when the case began, now that nothing of it is left; nothing: nobody counts.

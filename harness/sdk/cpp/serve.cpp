@@ -52,6 +52,7 @@ class RankTestee : public Testee {
           throw;
         }
         report_findings(step, outbox);
+        report_use(step, a_case.program[static_cast<std::size_t>(step)].at("verb"), outbox);
         if (observation) {
           outbox.observation(*observation, rank_,
                              "rank" + std::to_string(rank_) + "-step" + std::to_string(step));
@@ -70,6 +71,12 @@ class RankTestee : public Testee {
 
   void report_findings(int step, Outbox& outbox) {
     for (const Json& finding : operations_.device_findings()) outbox.finding(step, rank_, finding);
+  }
+
+  // Asked after every step, so that each is counted by itself.
+  void report_use(int step, const std::string& verb, Outbox& outbox) {
+    const Json use = operations_.device_use();
+    if (!use.is_null() && use_is_told(verb)) outbox.device_use(step, rank_, use);
   }
 
   Operations& operations_;
@@ -100,6 +107,12 @@ class ChannelOutbox : public Outbox {
   void finding(int step, int rank, const Json& finding) override {
     Json message = {{"type", "finding"}, {"case", case_.number}, {"rank", rank}, {"step", step}};
     message.update(finding);
+    channel_.send(message);
+  }
+
+  void device_use(int step, int rank, const Json& use) override {
+    Json message = {{"type", "device_use"}, {"case", case_.number}, {"rank", rank}, {"step", step}};
+    message.update(use);
     channel_.send(message);
   }
 

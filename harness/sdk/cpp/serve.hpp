@@ -14,6 +14,8 @@ class Outbox {
   virtual void observation(const Observation& observation, int rank, const std::string& file_stem) = 0;
   // What the device found in that step, before the step's observation.
   virtual void finding(int step, int rank, const Json& finding) = 0;
+  // What the device was used for in that step.
+  virtual void device_use(int step, int rank, const Json& use) = 0;
   // For `done`: operators that the device was given in this case, and its memory that was not given back.
   virtual void launches(std::uint64_t count) = 0;
   virtual void kept_bytes(std::int64_t bytes) = 0;
@@ -33,6 +35,11 @@ struct FailedStep {
   int step = -1;
   ErrorReport error;
 };
+
+// Whether what a step with this verb took of the device is told.
+inline bool use_is_told(const std::string& verb) {
+  return verb == "forward" || verb == "backward";
+}
 
 // One rank's operations as such a process; `operations` outlives it.
 std::unique_ptr<Testee> rank_testee(Operations& operations, int rank);

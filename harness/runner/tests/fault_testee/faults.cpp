@@ -170,6 +170,13 @@ void speak_out_of_order(const std::string& fault, Channel& channel, const Json& 
   const Json finding{{"type", "finding"}, {"case", number},        {"rank", rank},
                      {"step", step},      {"code", "stream_race"}, {"text", "a race"}};
   if (fault == "finding") channel.send(finding);
+  const Json use{{"type", "device_use"}, {"case", number}, {"rank", rank}, {"step", step}, {"peak_bytes", 7}};
+  if (fault == "use") channel.send(use);
+  if (fault == "use_ahead" || fault == "use_of_other_rank") {
+    Json wrong = use;
+    ++wrong[fault == "use_ahead" ? "step" : "rank"].get_ref<std::int64_t&>();
+    channel.send(wrong);
+  }
   if (fault == "finding_flood") {
     for (int i = 0; i < 1000; ++i) channel.send(finding);
   }

@@ -83,6 +83,10 @@ class Operations:
         """What the device has found since the last call: PROTOCOL.md, message `finding`."""
         return []
 
+    def device_use(self) -> dict[str, Any] | None:
+        """Memory and waits of the host since the last call: PROTOCOL.md, message `device_use`; None: nobody counts."""
+        return None
+
     def device_launches(self) -> int | None:
         """How many operators the device has been given in this case; None: nobody counts."""
         return None

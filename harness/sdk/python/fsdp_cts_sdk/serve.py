@@ -126,6 +126,9 @@ class _RunningCase:
                 observation = interpreter.run(index)
             finally:
                 self._send_findings(index)
+            use = self._operations.device_use()  # after every step, so that each is counted by itself
+            if use is not None and step["verb"] in ("forward", "backward"):
+                self._send("device_use", rank=self._rank, step=index, **use)
             if observation is not None:
                 self._send_observation(observation)
 

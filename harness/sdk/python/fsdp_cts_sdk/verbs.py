@@ -56,6 +56,9 @@ def _forward(run: Interpreter, step: Step) -> None:
         inputs = [tensor.chunk(count)[index] for tensor in inputs]
     if step.get("host", False):
         inputs = [tensor.cpu() for tensor in inputs]
+    into = step.get("output", "output")
+    for name in into if isinstance(into, list) else [into]:
+        run.context.registers.pop(name, None)  # what an earlier forward gave takes no memory beside this one
     with torch.set_grad_enabled(step.get("grad", True) and torch.is_grad_enabled()):
         model, module = _model(run, step), step.get("module", "")
         if "method" in step:
@@ -63,7 +66,6 @@ def _forward(run: Interpreter, step: Step) -> None:
         else:
             result = run.operations.forward(model, module, inputs)
     outputs = (result,) if isinstance(result, torch.Tensor) else tuple(result)
-    into = step.get("output", "output")
     if not isinstance(into, list):  # one name holds them all, as inputs of another module
         run.context.registers[into] = outputs
         return

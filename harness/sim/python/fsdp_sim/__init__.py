@@ -22,11 +22,12 @@ import torch
 import torch.distributed as dist
 
 from fsdp_sim import _binding
-from fsdp_sim._binding import begin_trace_of, drain_findings, end_trace, host_access, launches, machine, mark, name_buffer
+from fsdp_sim._binding import begin_trace_of, drain_findings, drain_host_waits, end_trace, host_access, launches, machine, mark, memory_held, name_buffer
 from fsdp_sim._binding import set_machine, set_memory_limit, write_trace
 
 __all__ = [
-    *("drain_findings", "host_access", "launches", "name_buffer", "name_stream", "set_memory_limit", "transport", "unobserved"),
+    *("drain_findings", "drain_host_waits", "host_access", "launches", "memory_held", "name_buffer", "name_stream", "set_memory_limit"),
+    *("transport", "unobserved"),
     *("StepNumbers", "delay_stream", "machine", "mark", "set_machine", "since_mark"),
     *("begin_trace", "begin_trace_of", "end_trace", "write_trace"),
     *("Event", "Stream", "current_device", "current_stream", "device", "device_count", "is_available", "stream", "synchronize"),

@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include <string>
+
+#include "harness/judge/entries.hpp"
+#include "harness/judge/laws/laws.hpp"
+
+namespace fsdp_cts {
+namespace {
+
+// What a case asks the host to wait for; G-13 names them.
+class AllowedWaits {
+ public:
+  explicit AllowedWaits(const Case& a_case) : program_(a_case.program) {
+    if (a_case.plans.is_object()) {
+      for (const Json& plan : a_case.plans) take(plan);
+    }
+    checks_order_ = a_case.switches.is_object() && a_case.switches.contains("TORCH_DISTRIBUTED_DEBUG");
+    model_looks_ = a_case.models.dump().find("finite_gradient") != std::string::npos;
+  }
+
+  bool contain(int step, const std::string& operation) const {
+    if (offload_) return true;
+    if (operation == "synchronize an event") return limits_gathers_;
+    if (operation == "aten::_local_scalar_dense") return model_looks_;
+    if (!operation.starts_with("copy from ")) return false;
+    return checks_order_ || program_.at(static_cast<std::size_t>(step)).value("host", false) ||
+           follows_move(step);
+  }
+
+ private:
+  void take(const Json& plan) {
+    if (!plan.is_object() || !plan.contains("units")) return;
+    const bool flat = plan.value("api", "") != "fully_shard";
+    for (const Json& unit : plan["units"]) {
+      offload_ = offload_ || unit.value("cpu_offload", false);
+      limits_gathers_ = limits_gathers_ || (flat && unit.value("limit_all_gathers", true));
+    }
+  }
+
+  // The first forward since the model was moved: shards of a flat parameter may follow then.
+  bool follows_move(int step) const {
+    while (--step >= 0) {
+      const std::string verb = program_.at(static_cast<std::size_t>(step)).value("verb", "");
+      if (verb == "move") return true;
+      if (verb == "forward") return false;
+    }
+    return false;
+  }
+
+  const Json& program_;
+  bool offload_ = false;
+  bool limits_gathers_ = false;
+  bool checks_order_ = false;  // FSDP1 compares the ranks' orders of units in its first forward
+  bool model_looks_ = false;   // a hook of the model looks at values
+};
+
+}  // namespace
+
+void host_does_not_wait(const JudgeContext& context, Outcome& outcome) {
+  const AllowedWaits allowed(context.a_case);
+  for (const DeviceUse& use : context.run.uses) {
+    if (!context.program.contains(use.step)) continue;
+    for (const Json& wait : use.message.value("host_waits", Json::array())) {
+      const std::string operation = wait.value("operation", "");
+      if (allowed.contain(use.step, operation)) continue;
+      const std::string scope = wait.value("scope", "");
+      Place place{use.step, "device", "", "", use.rank};
+      Finding finding = finding_at(
+          VerdictKind::fail, "host_waited", place, context.program,
+          fmt::format("rank {}: the host waits for the device in '{}'{}, {} times in this step", use.rank,
+                      operation, scope.empty() ? "" : " (in " + scope + ")", wait.value("times", 1)));
+      Json divergence{{"clause", "G-13"}};
+      divergence.update(finding.divergence);
+      divergence["actual"] = wait;
+      finding.divergence = std::move(divergence);
+      outcome.findings.push_back(std::move(finding));
+      break;  // the first of a step says it
+    }
+  }
+}
+
+}  // namespace fsdp_cts
