@@ -152,16 +152,25 @@ void Rank::summon(const sdk::Model& model) {
 
 // Without writeback the shards stay as they were. A unit that is not sharded has shown its only copy.
 std::function<void()> Rank::undo_changes(const sdk::Model& model) {
-  std::vector<std::pair<at::Tensor, at::Tensor>> before;
+  struct Before {
+    at::Tensor master, value, gradient;
+  };
+  std::vector<Before> before;
   for (Unit* unit : units_of(model)) {
     const auto* flat = dynamic_cast<FlatUnit*>(unit);
     if (!flat || !flat->settings().shards()) continue;
-    for (const UnitParameter& parameter : unit->parameters())
-      before.emplace_back(parameter.master, parameter.master.detach().clone());
+    for (const UnitParameter& parameter : unit->parameters()) {
+      const at::Tensor& gradient = parameter.master.grad();
+      before.push_back({parameter.master, parameter.master.detach().clone(),
+                        gradient.defined() ? gradient.detach().clone() : at::Tensor()});
+    }
   }
   return [before] {
     const c10::AutoGradMode no_grad(false);
-    for (const auto& [master, value] : before) at::Tensor(master).copy_(value);
+    for (const auto& [master, value, gradient] : before) {
+      at::Tensor(master).copy_(value);
+      master.mutable_grad() = gradient;
+    }
   };
 }
 
