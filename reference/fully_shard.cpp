@@ -108,7 +108,8 @@ std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Js
           if (slot.tensor().is_same(tensor)) parameter.slots.push_back(slot);
         }
         parameter.name = parameter.slots.front().name;
-        shard_dims.push_back(dims.value(parameter.name, std::int64_t{0}));
+        const auto dim = dims.value(parameter.name, std::int64_t{0});
+        shard_dims.push_back(dim < 0 ? dim + tensor.dim() : dim);
         parameters.push_back(std::move(parameter));
       }
     }

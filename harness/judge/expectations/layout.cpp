@@ -226,6 +226,7 @@ class Layout {
     std::int64_t dim = 0;
     if (auto dims = unit.find("shard_dims"); dims != unit.end() && dims->is_object())
       dim = dims->value(shard.place.name, std::int64_t{0});
+    if (dim < 0) dim += static_cast<std::int64_t>(shard.global_shape.size());
     const Position at = position(shard);
     return chunk_pieces(shard.global_shape, dim, at.rank, at.ranks);
   }

@@ -43,10 +43,10 @@ const Fields& fully_shard_fields() {
       {"pin_memory", rules::boolean, false, {}, "of cpu_offload; true unless said otherwise"},
       {"ignored_parameters", rules::names},
       {"shard_dims",
-       {.types = types::map, .each = &rules::natural},
+       {.types = types::map, .each = &rules::integer},
        false,
        {},
-       "parameter name to dimension"},
+       "parameter name to dimension; a negative one counts from the last"},
   };
   return table;
 }
