@@ -18,12 +18,6 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-std::int64_t numel_of(const std::vector<std::int64_t>& shape) {
-  std::uint64_t count = 1;  // unsigned: a testee's shape may be anything
-  for (std::int64_t size : shape) count *= static_cast<std::uint64_t>(size);
-  return static_cast<std::int64_t>(count);
-}
-
 // Optimizer state, observed as such or taken as a state dict, is named <parameter>/<state>.
 bool is_optimizer_state(const Place& place) {
   return place.what == "optimizer_state" ||

@@ -99,6 +99,15 @@ Finding finding_at(VerdictKind kind, std::string code, const Place& place, const
   return finding;
 }
 
+Finding broken_law(const char* clause, std::string code, const Place& place, const ProgramMap& program,
+                   std::string summary) {
+  Finding finding = finding_at(VerdictKind::fail, std::move(code), place, program, std::move(summary));
+  Json divergence{{"clause", clause}};
+  divergence.update(finding.divergence);
+  finding.divergence = std::move(divergence);
+  return finding;
+}
+
 void read_entries(const Observation& observation, const ProgramMap& program, bool entry_ranks,
                   VerdictKind kind, const EntrySink& sink) {
   Place where;

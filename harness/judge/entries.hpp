@@ -32,4 +32,8 @@ void read_entries(const Observation& observation, const ProgramMap& program, boo
 Finding finding_at(VerdictKind kind, std::string code, const Place& place, const ProgramMap& program,
                    std::string summary);
 
+// A failure of that kind by a clause that no expectation carries, which comes first.
+Finding broken_law(const char* clause, std::string code, const Place& place, const ProgramMap& program,
+                   std::string summary);
+
 }  // namespace fsdp_cts

@@ -4,6 +4,12 @@
 
 namespace fsdp_cts {
 
+std::int64_t numel_of(const std::vector<std::int64_t>& shape) {
+  std::uint64_t count = 1;  // unsigned: a testee's shape may be anything
+  for (std::int64_t size : shape) count *= static_cast<std::uint64_t>(size);
+  return static_cast<std::int64_t>(count);
+}
+
 std::string describe(const Place& place) {
   std::string text = place.what;
   if (!place.name.empty()) text += " of " + place.name;

@@ -24,6 +24,8 @@ struct Place {
 };
 std::string describe(const Place& place);
 
+std::int64_t numel_of(const std::vector<std::int64_t>& shape);
+
 struct Value {
   HostTensor tensor;  // whole, in the global shape; empty when `none`
   bool none = false;  // an absent gradient

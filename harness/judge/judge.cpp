@@ -173,9 +173,7 @@ OwnedTruth truth_from_oracle(const Case& a_case, const CaseRun& run, const std::
   }
   std::vector<Finding> findings;
   truth.evidence = assemble_oracle(ProgramMap(a_case.program), run, findings);
-  for (const DeviceUse& use : run.uses)
-    truth.evidence.memory[{use.step, use.rank}] =
-        use.message.value("peak_bytes", 0L) - use.message.value("begin_bytes", 0L);
+  for (const DeviceUse& use : run.uses) truth.evidence.memory[{use.step, use.rank}] = use.bytes_taken();
   if (!findings.empty()) truth.problem = findings.front();
   return truth;
 }

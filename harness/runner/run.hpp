@@ -46,6 +46,8 @@ struct DeviceUse {
   int rank = 0;
   int step = 0;
   nlohmann::ordered_json message;  // as it came
+  // At most, beyond what was there before; 0 where nobody counted.
+  long bytes_taken() const { return message.value("peak_bytes", 0L) - message.value("begin_bytes", 0L); }
 };
 
 struct RankReport {

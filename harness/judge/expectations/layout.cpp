@@ -114,9 +114,7 @@ class FlatUnits {
           best = &unit;
       }
       if (!best) continue;
-      std::int64_t numel = 1;
-      for (std::int64_t size : state.shape) numel *= size;
-      best->members.push_back({state.name, numel});
+      best->members.push_back({state.name, numel_of(state.shape)});
       const DType compute = dtype_.count(best->module) ? dtype_.at(best->module) : state.dtype;
       if (aligned_.count(best->module)) best->alignment = 16 / static_cast<std::int64_t>(dtype_size(compute));
     }
@@ -226,7 +224,14 @@ class Layout {
     std::int64_t dim = 0;
     if (auto dims = unit.find("shard_dims"); dims != unit.end() && dims->is_object())
       dim = dims->value(shard.place.name, std::int64_t{0});
-    if (dim < 0) dim += static_cast<std::int64_t>(shard.global_shape.size());
+    const auto dimensions = static_cast<std::int64_t>(shard.global_shape.size());
+    if (dim < 0) dim += dimensions;
+    if (dimensions > 0 && (dim < 0 || dim >= dimensions)) {
+      outcome_.findings.push_back({VerdictKind::setup_error, "no_such_dimension",
+                                   fmt::format("{}: the plan cuts it along a dimension that it does not have",
+                                               describe(shard.place))});
+      return std::nullopt;
+    }
     const Position at = position(shard);
     return chunk_pieces(shard.global_shape, dim, at.rank, at.ranks);
   }
@@ -240,12 +245,7 @@ class Layout {
       return std::nullopt;
     }
     const FlatUnit* unit = units->second.unit_of(shard.place.name);
-    if (!unit || !unit->sharded)
-      return std::vector<Piece>{{0, [&] {
-                                   std::int64_t numel = 1;
-                                   for (std::int64_t size : shard.global_shape) numel *= size;
-                                   return numel;
-                                 }()}};
+    if (!unit || !unit->sharded) return std::vector<Piece>{{0, numel_of(shard.global_shape)}};
     const Position at = position(shard);
     return flat_pieces(unit->members, unit->alignment, at.rank, at.ranks).at(shard.place.name);
   }

@@ -132,11 +132,7 @@ void check_registered_parameters(const Json& arguments, const Selection& selecti
     const Place& place = each.first;
     const Json& values = each.second->at("values");
     std::vector<std::int64_t> sizes;
-    for (const Json& shape : values) {
-      std::int64_t numel = 1;
-      for (const Json& size : shape) numel *= size.get<std::int64_t>();
-      sizes.push_back(numel);
-    }
+    for (const Json& shape : values) sizes.push_back(numel_of(shape.get<std::vector<std::int64_t>>()));
     std::sort(sizes.begin(), sizes.end());
     const auto differs = [&](const char* unit, const Json& actual) {
       if (!arguments.contains(unit) || arguments.at(unit) == actual) return false;

@@ -37,14 +37,11 @@ void device_work_is_ordered(const JudgeContext& context, Outcome& outcome) {
   check_used(context, outcome);
   for (const DeviceFinding& found : context.run.findings) {
     Place place{found.step, "device", "", "", found.rank};
-    Finding finding = finding_at(VerdictKind::fail, found.code, place, context.program,
+    Finding finding = broken_law(clause, found.code, place, context.program,
                                  fmt::format("rank {}: {}", found.rank, found.message.value("text", "")));
-    Json divergence{{"clause", clause}};
-    divergence.update(finding.divergence);
     for (const char* key : {"earlier", "later", "buffer", "bytes", "missing", "times"}) {
-      if (const auto at = found.message.find(key); at != found.message.end()) divergence[key] = *at;
+      if (const auto at = found.message.find(key); at != found.message.end()) finding.divergence[key] = *at;
     }
-    finding.divergence = std::move(divergence);
     outcome.findings.push_back(std::move(finding));
   }
 }

@@ -66,14 +66,11 @@ void host_does_not_wait(const JudgeContext& context, Outcome& outcome) {
       if (allowed.contain(use.step, operation)) continue;
       const std::string scope = wait.value("scope", "");
       Place place{use.step, "device", "", "", use.rank};
-      Finding finding = finding_at(
-          VerdictKind::fail, "host_waited", place, context.program,
+      Finding finding = broken_law(
+          "G-13", "host_waited", place, context.program,
           fmt::format("rank {}: the host waits for the device in '{}'{}, {} times in this step", use.rank,
                       operation, scope.empty() ? "" : " (in " + scope + ")", wait.value("times", 1)));
-      Json divergence{{"clause", "G-13"}};
-      divergence.update(finding.divergence);
-      divergence["actual"] = wait;
-      finding.divergence = std::move(divergence);
+      finding.divergence["actual"] = wait;
       outcome.findings.push_back(std::move(finding));
       break;  // the first of a step says it
     }

@@ -27,8 +27,7 @@ struct UnitBytes {
 
 // Rows filled up for every rank, and room for alignment. Nothing computes in less than it is counted with here.
 long whole_bytes(const StateShape& parameter, int world, long width) {
-  long numel = 1;
-  for (const std::int64_t size : parameter.shape) numel *= static_cast<long>(size);
+  const long numel = numel_of(parameter.shape);
   const long row =
       parameter.shape.empty() || parameter.shape[0] == 0 ? 1 : numel / static_cast<long>(parameter.shape[0]);
   return (numel + row * world + 16) * width;
@@ -105,22 +104,19 @@ void memory_is_within_bounds(const JudgeContext& context, Outcome& outcome) {
     const auto model = reference->memory.find({use.step, use.rank});
     if (model == reference->memory.end() || !context.program.contains(use.step)) continue;
     const bool forward = context.program.at(use.step).verb == "forward";
-    const long taken = use.message.value("peak_bytes", 0L) - use.message.value("begin_bytes", 0L);
+    const long taken = use.bytes_taken();
     // Kernels of a device keep some more than those of the CPU, a tenth at most.
     const long allowed =
         model->second + model->second / 10 + (forward ? bounds.forward : bounds.backward) + 8192;
     if (taken <= allowed) continue;
     Place place{use.step, "device", "", "", use.rank};
-    Finding finding = finding_at(VerdictKind::fail, "memory_exceeded", place, context.program,
+    Finding finding = broken_law("G-14", "memory_exceeded", place, context.program,
                                  fmt::format("rank {} takes {} bytes of the device in this step, and {} are "
                                              "enough for the model and for the units "
                                              "that may be whole at once",
                                              use.rank, taken, allowed));
-    Json divergence{{"clause", "G-14"}};
-    divergence.update(finding.divergence);
-    divergence["actual"] = taken;
-    divergence["expected"] = allowed;
-    finding.divergence = std::move(divergence);
+    finding.divergence["actual"] = taken;
+    finding.divergence["expected"] = allowed;
     outcome.findings.push_back(std::move(finding));
     return;
   }

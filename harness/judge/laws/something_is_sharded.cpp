@@ -11,9 +11,7 @@ void something_is_sharded(const JudgeContext& context, Outcome& outcome) {
   for (const RankShard& shard : context.testee.shards) {
     if (shard.place.what != "parameters" || !context.program.at(shard.place.step).settled) continue;
     auto& [first, proven] = models.try_emplace(shard.place.model, &shard, false).first->second;
-    std::int64_t numel = 1;
-    for (std::int64_t size : shard.global_shape) numel *= size;
-    if (shard.sharded && shard.elements() < numel) proven = true;
+    if (shard.sharded && shard.elements() < numel_of(shard.global_shape)) proven = true;
   }
   for (const auto& [model, state] : models) {
     if (state.second || !context.plan.must_shard(model)) continue;

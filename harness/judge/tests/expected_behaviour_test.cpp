@@ -266,6 +266,18 @@ TEST(Layout, ChunksAlongDimensionZero) {
   EXPECT_EQ(verdict.divergence["expected"], Json::parse("[[0, 4]]"));
 }
 
+TEST(Layout, ADimensionMayBeCountedFromTheLast) {
+  const char* chunks = R"([{"layout": {"kind": "chunk_dim0", "sharded": true}}])";
+  HandMade made;
+  Json& unit = made.a_case.plans["model"]["units"][0];
+  unit["shard_dims"] = {{"bias", -1}};
+  expect_pass(made, chunks);
+  for (const int nowhere : {-2, 1}) {
+    unit["shard_dims"] = {{"bias", nowhere}};
+    expect_code(made, chunks, "no_such_dimension", VerdictKind::setup_error);
+  }
+}
+
 TEST(Layout, LiteralPieces) {
   HandMade made;
   expect_pass(made, R"([{"layout": {"sharded": true, "pieces": {"bias": [[0, 0, 2], [1, 2, 2]]}}}])");
