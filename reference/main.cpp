@@ -1,9 +1,11 @@
-// fsdp_reference: the oracle. It is asked what a case must give, never how.
+// fsdp_reference [--count-memory]: the oracle. It is asked what a case must give, never how.
+#include <string_view>
+
 #include "reference/memory_count.hpp"
 #include "reference/oracle.hpp"
 
-int main() {
-  fsdp_cts::reference::count_memory();
+int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "--count-memory") fsdp_cts::reference::count_memory();
   const auto serve = [] {
     fsdp_cts::reference::Oracle oracle;
     return fsdp_cts::sdk::serve(oracle);

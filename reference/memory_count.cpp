@@ -13,6 +13,7 @@
 namespace fsdp_cts::reference {
 namespace {
 
+bool counting = false;
 std::atomic<std::int64_t> now = 0;
 std::atomic<std::int64_t> peak = 0;
 
@@ -66,14 +67,16 @@ class CountingAllocator final : public c10::Allocator {
 void count_memory() {
   static auto* const allocator = new CountingAllocator;  // tensors are freed until the very end
   c10::SetCPUAllocator(allocator, 1);
+  counting = true;
 }
 
 MemoryOfStep::MemoryOfStep() : begin_(now) {
   peak = begin_;
 }
 
-MemoryUse MemoryOfStep::use() const {
-  return {begin_, peak};
+std::optional<MemoryUse> MemoryOfStep::use() const {
+  if (!counting) return std::nullopt;
+  return MemoryUse{begin_, peak};
 }
 
 }  // namespace fsdp_cts::reference

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace fsdp_cts::reference {
 
@@ -11,14 +12,14 @@ struct MemoryUse {
   std::int64_t peak_bytes = 0;
 };
 
-// From now on memory of tensors is counted. Before, nothing of it is.
+// From now on memory of tensors is counted, before, nothing of it. To be called before there is any.
 void count_memory();
 
 // Of all tensors of the process, from its construction on.
 class MemoryOfStep {
  public:
   MemoryOfStep();
-  MemoryUse use() const;
+  std::optional<MemoryUse> use() const;  // nothing where nobody counts
 
  private:
   std::int64_t begin_ = 0;

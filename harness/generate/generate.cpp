@@ -85,7 +85,7 @@ class Shrinker {
     settle(run.testee);
     PipelineOptions pipeline;
     pipeline.testee = testee_from(run.testee, suite);
-    pipeline.oracle = oracle_of(suite);
+    pipeline.oracle = oracle_of(suite, run.testee.device);
     pipeline.session.jobs = 1;
     Deadlines& deadlines = pipeline.session.limits.deadlines;
     const Deadlines usual;

@@ -255,7 +255,7 @@ class SuiteRun {
     const bool record = !options_.record.empty();
     if (std::any_of(cases.begin(), cases.end(),
                     [&](const Case* each) { return asks_reference(*each, record); }))
-      options.oracle = oracle_of(suite_);
+      options.oracle = oracle_of(suite_, options_.testee.device);
     options.session.jobs = options_.jobs;
     options.session.checkpoints = options_.checkpoints;
     if (options_.timeout) {

@@ -195,10 +195,11 @@ Testee testee_from(const TesteeChoice& choice, const Suite& suite) {
   return testee;
 }
 
-Testee oracle_of(const Suite& suite) {
+Testee oracle_of(const Suite& suite, const std::string& device) {
   Testee oracle;
   oracle.name = "reference";
   oracle.command = {program(suite, "fsdp_reference", "the reference")};
+  if (device == "sim") oracle.command.push_back("--count-memory");
   oracle.oracle = true;
   return oracle;
 }

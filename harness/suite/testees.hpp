@@ -40,8 +40,9 @@ std::string torch_version(const std::string& python);
 // than one word. Throws UsageError when the program or the module is not there, saying how to get it.
 Testee testee_from(const TesteeChoice& choice, const Suite& suite);
 
-// The oracle: <bin>/fsdp_reference. Throws UsageError when it was not built.
-Testee oracle_of(const Suite& suite);
+// The oracle: <bin>/fsdp_reference. Throws UsageError when it was not built. Where the testee's device counts its memory the
+// oracle counts its own, too; it costs each of its tensors an entry in a table.
+Testee oracle_of(const Suite& suite, const std::string& device = "");
 
 // One shell word, quoted where needed.
 std::string quoted(const std::string& word);
