@@ -99,10 +99,11 @@ def main():
     parser.add_argument("selection", nargs="*", help="arguments of `fsdp-cts run` (default: the mutant's own)")
     arguments = parser.parse_args()
     known = {patch.id: patch.as_json() for patch in patches.all_patches()}
-    chosen = list(dict.fromkeys(name for pattern in arguments.mutant or ["*"] for name in known if fnmatch.fnmatchcase(name, pattern)))
-    unknown = [pattern for pattern in arguments.mutant or [] if not fnmatch.filter(known, pattern)]
+    named = {pattern: fnmatch.filter(known, pattern) for pattern in arguments.mutant or ["*"]}
+    unknown = [pattern for pattern, names in named.items() if not names]
     if unknown:
         sys.exit(f"no such mutant: {', '.join(unknown)}; there are {', '.join(known)}")
+    chosen = list(dict.fromkeys(name for names in named.values() for name in names))
     failed = 0
     for name in chosen:
         mutant = known[name]
