@@ -28,7 +28,7 @@ class Builder {
            wrap_targets({module, settings, wrapped_, ignored_modules_, ignored_}, context_)) {
         wrap(dotted(path, target.path), *target.module, target.settings);
       }
-      if (!unit.value("mixed_precision", Json()).is_null()) cast_around_norms(module);
+      cast_around_full_precision(module, unit.value("mixed_precision", Json()));
     }
     wrap(path, module, unit);
   }
@@ -111,12 +111,11 @@ class Builder {
       collect(*child, dotted(path, name), parameters, buffers);
   }
 
-  // A batch norm under mixed precision computes in full precision whatever comes in, and gives back what came
-  // in.
-  void cast_around_norms(sdk::Module& root) {
+  // What keeps full precision computes in it whatever comes in, and gives back what came in.
+  void cast_around_full_precision(sdk::Module& root, const Json& mixed_precision) {
     const at::ScalarType full = context_.data.widened() ? at::kDouble : at::kFloat;
     for (const auto& [name, module] : named_modules(root)) {
-      if (!is_batch_norm(*module)) continue;
+      if (!keeps_full_precision(mixed_precision, *module)) continue;
       const auto came_in = std::make_shared<std::optional<at::ScalarType>>();
       module->add_pre_forward_hook([came_in, full](sdk::Tensors inputs) {
         for (const at::Tensor& input : inputs) {

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <set>
 
 #include "harness/sdk/cpp/tensors.hpp"
@@ -55,6 +56,13 @@ sdk::Tensors FullyShardUnit::before_forward(sdk::Tensors inputs) {
 
 sdk::Tensors FullyShardUnit::after_forward(sdk::Tensors outputs) {
   return cast_floating(std::move(outputs), policy_.output_dtype);
+}
+
+// What earlier micro-batches have left goes, too: a sum with a batch missing is nobody's gradient.
+void FullyShardUnit::abandon_backward() {
+  Unit::abandon_backward();
+  std::ranges::fill(unreduced_, at::Tensor());
+  partial_.reset();
 }
 
 sdk::Unit FullyShardUnit::describe() const {

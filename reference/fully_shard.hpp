@@ -33,6 +33,7 @@ class FullyShardUnit : public Unit {
                  MixedPrecisionPolicy policy, Replicas replicas);
 
   void before_backward() override {}
+  void abandon_backward() override;
   void reduce(const std::vector<Unit*>& peers, Order order) override;
   sdk::Unit describe() const override;
   // After a backward that does not reshard: the unit shows the gradients that wait where autograd left them.

@@ -38,7 +38,7 @@ class Unit {
   // After an exception in forward: masters back into the slots.
   void abandon_forward();
   // After an exception in backward: what this rank has not reduced is dropped, nobody gets a sum of it.
-  void abandon_backward();
+  virtual void abandon_backward();
   // Before autograd runs on this rank.
   virtual void before_backward() = 0;
   // While autograd runs: a forward that is recomputed must find what the first one found.

@@ -17,6 +17,10 @@ bool is_any(const sdk::Module& module, const Json& labels) {
   return std::any_of(labels.begin(), labels.end(), [&](const Json& label) { return is_a(module, label); });
 }
 
+bool is_batch_norm(const sdk::Module& module) {
+  return module.type().starts_with("BatchNorm") || module.type() == "SyncBatchNorm";
+}
+
 // A policy as a function: asked with `recurse` whether to look below, without whether to wrap what is left of
 // the module.
 bool wants(const Json& policy, const sdk::Module& module, bool recurse, std::int64_t numel) {
@@ -42,7 +46,7 @@ bool wants(const Json& policy, const sdk::Module& module, bool recurse, std::int
 class Wrapper {
  public:
   explicit Wrapper(const WrapRequest& request)
-      : request_(request), mixed_precision_(!mixed_precision().is_null()) {}
+      : request_(request), mixed_precision_(request.settings.value("mixed_precision", Json())) {}
 
   std::vector<WrapTarget> targets;
 
@@ -57,7 +61,7 @@ class Wrapper {
     }
     if (&module == &request_.root || !asked(policy, module, false, numel - wrapped)) return wrapped;
     Json settings = request_.settings;
-    if (mixed_precision_ && is_batch_norm(module)) settings["mixed_precision"] = nullptr;
+    if (keeps_full_precision(mixed_precision_, module)) settings["mixed_precision"] = nullptr;
     targets.push_back({path, &module, std::move(settings)});
     return numel;
   }
@@ -69,19 +73,18 @@ class Wrapper {
     }
     if (&module == &request_.root || request_.ignored_modules.contains(&module)) return;
     Json wanted = chosen(policy, module);
-    const bool override_norm = mixed_precision_ && is_batch_norm(module);
-    if (wanted == false && !override_norm) return;
+    const bool full_precision = keeps_full_precision(mixed_precision_, module);
+    if (wanted == false && !full_precision) return;
     Json settings = request_.settings;
     if (wanted.is_object()) settings.update(wanted);
-    if (override_norm) settings["mixed_precision"] = nullptr;
+    if (full_precision) settings["mixed_precision"] = nullptr;
     targets.push_back({path, &module, std::move(settings)});
   }
 
  private:
-  Json mixed_precision() const { return request_.settings.value("mixed_precision", Json()); }
-
   bool asked(const Json& policy, const sdk::Module& module, bool recurse, std::int64_t numel) const {
-    return wants(policy, module, recurse, numel) || (mixed_precision_ && (recurse || is_batch_norm(module)));
+    return wants(policy, module, recurse, numel) ||
+           (!mixed_precision_.is_null() && (recurse || keeps_full_precision(mixed_precision_, module)));
   }
 
   // false, true, or settings. The first rule for the module's class decides; an empty table of settings is
@@ -105,7 +108,7 @@ class Wrapper {
   }
 
   const WrapRequest& request_;
-  bool mixed_precision_;
+  Json mixed_precision_;  // the root's
   std::set<const sdk::Module*> visited_;
 };
 
@@ -118,10 +121,10 @@ void refuse_wrapped(const WrapRequest& request) {
   }
 }
 
-void warn_of_norms(const WrapRequest& request, sdk::Context& context) {
+void warn_of_full_precision(const WrapRequest& request, const Json& mixed_precision, sdk::Context& context) {
   std::set<std::string> classes;
   for (const auto& [path, module] : named_modules(request.root)) {
-    if (is_batch_norm(*module)) classes.insert(module->class_name());
+    if (keeps_full_precision(mixed_precision, *module)) classes.insert(module->class_name());
   }
   if (classes.empty()) return;
   std::string list;
@@ -140,8 +143,11 @@ std::string dotted(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-bool is_batch_norm(const sdk::Module& module) {
-  return module.type().starts_with("BatchNorm") || module.type() == "SyncBatchNorm";
+bool keeps_full_precision(const Json& mixed_precision, const sdk::Module& module) {
+  if (mixed_precision.is_null()) return false;
+  return mixed_precision.contains("module_classes_to_ignore")
+             ? is_any(module, mixed_precision.at("module_classes_to_ignore"))
+             : is_batch_norm(module);
 }
 
 std::vector<WrapTarget> wrap_targets(const WrapRequest& original, sdk::Context& context) {
@@ -149,7 +155,7 @@ std::vector<WrapTarget> wrap_targets(const WrapRequest& original, sdk::Context& 
   WrapRequest request = original;
   const Json policy = request.settings.at("auto_wrap");
   request.settings.erase("auto_wrap");
-  if (!request.settings.value("mixed_precision", Json()).is_null()) warn_of_norms(request, context);
+  warn_of_full_precision(request, request.settings.value("mixed_precision", Json()), context);
 
   Wrapper wrapper(request);
   const std::string kind = policy.at("policy");

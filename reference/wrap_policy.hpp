@@ -27,13 +27,15 @@ struct WrapRequest {
   std::set<const at::TensorImpl*> ignored_parameters;
 };
 
-// Children before parents, the root not among them. Batch norms become targets without mixed precision as
-// soon as the root has any; `context` gets the warnings. Throws sdk::Error ValueError for a module that is
+// Children before parents, the root not among them. Modules that keep full precision become targets
+// without mixed precision; `context` gets the warnings. Throws sdk::Error ValueError for a module that is
 // wrapped already, and for a target that mixes frozen and trainable parameters where original parameters are
 // not exposed (with them it is a warning).
 std::vector<WrapTarget> wrap_targets(const WrapRequest& request, sdk::Context& context);
 
-bool is_batch_norm(const sdk::Module& module);
+// Whether auto-wrap under this policy (null: none) makes a unit of its own, without mixed precision, of the module: of a
+// batch norm, or of those classes alone that `module_classes_to_ignore` names.
+bool keeps_full_precision(const Json& mixed_precision, const sdk::Module& module);
 std::string dotted(const std::string& prefix,
                    const std::string& name);  // "a" and "b" give "a.b", the root's empty name adds nothing
 

@@ -117,6 +117,8 @@ class FlatParameterOperations(Checkpoints):
     def state_dict(self, model: Model, kind: str) -> StateDict:
         with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[kind]):
             native = model.module.state_dict()
+        if kind == "local":
+            return StateDict({"kind": kind, "state": {name: _own_copy(value) for name, value in native.items()}}, [])
         native = {name: value if isinstance(value, ShardedTensor) else value.clone() for name, value in native.items()}
         return StateDict({"kind": kind, "state": native}, [state_item(clean_name(name), v) for name, v in native.items()])
 
@@ -155,7 +157,20 @@ class FlatParameterOperations(Checkpoints):
         return next((state.name.lower() for state in found if state.name != "IDLE"), "idle")
 
 
-_STATE_DICT_TYPES = {"full": StateDictType.FULL_STATE_DICT, "sharded": StateDictType.SHARDED_STATE_DICT}
+_STATE_DICT_TYPES = {
+    "full": StateDictType.FULL_STATE_DICT,
+    "sharded": StateDictType.SHARDED_STATE_DICT,
+    "local": StateDictType.LOCAL_STATE_DICT,
+}
+
+
+def _own_copy(value: torch.Tensor | ShardedTensor) -> torch.Tensor | ShardedTensor:
+    """What a local state dict holds lies in the flat parameter itself."""
+    if not isinstance(value, ShardedTensor):
+        return value.clone()
+    for shard in value.local_shards():
+        shard.tensor = shard.tensor.clone()
+    return value
 
 
 def states(model: Model) -> list[tuple[_FSDPState, torch.nn.Module]]:

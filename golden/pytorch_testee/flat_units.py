@@ -12,6 +12,7 @@ from torch.distributed.fsdp.wrap import enable_wrap, wrap
 
 from fsdp_cts_sdk import Model
 from fsdp_cts_sdk.dtypes import optional_dtype, optional_dtype_name
+from fsdp_cts_sdk.modules import classes_labelled
 from pytorch_testee import composable
 from pytorch_testee.groups import HYBRID, Groups
 from pytorch_testee.wrap_policies import make_policy
@@ -138,4 +139,7 @@ def _mixed_precision(policy: dict[str, Any] | None) -> MixedPrecision | None:
     if policy is None:
         return None
     dtypes = {key: optional_dtype(policy.get(key)) for key in _DTYPES}
-    return MixedPrecision(**dtypes, **{key: policy[key] for key in _FLAGS if key in policy})
+    flags = {key: policy[key] for key in _FLAGS if key in policy}
+    if "module_classes_to_ignore" in policy:
+        flags["_module_classes_to_ignore"] = tuple(cls for label in policy["module_classes_to_ignore"] for cls in classes_labelled(label))
+    return MixedPrecision(**dtypes, **flags)

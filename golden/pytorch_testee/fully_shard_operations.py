@@ -53,7 +53,7 @@ class FullyShardOperations(Checkpoints):
 
     def control(self, model: Model, step: Step) -> None:
         verb, value, target = step["verb"], step.get("value"), model.submodule(step.get("module", ""))
-        if verb in ("set_is_last_backward", "set_unshard_in_backward"):  # of this module, whatever is below it
+        if verb in ("set_is_last_backward", "set_unshard_in_backward", "set_force_sum_reduction_for_comms"):  # of this module, whatever is below it
             getattr(target, verb)(value)
         elif verb == "set_gradient_divide_factor":
             set_gradient_divide_factor(target, value)

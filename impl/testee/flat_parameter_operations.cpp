@@ -145,6 +145,7 @@ std::vector<sdk::Exposed> FlatParameterOperations::full_parameters(sdk::Model& m
 
 sdk::StateDict FlatParameterOperations::state_dict(sdk::Model& model, const std::string& kind) {
   if (kind == "full") return state_of(flat::full_state_dict(*model.module));
+  if (kind == "local") return {{}, flat::local_state_dict(*model.module)};
   return state_of(shards(model));
 }
 
@@ -153,6 +154,8 @@ fsdp::ShardedStateDict FlatParameterOperations::shards(sdk::Model& model) {
 }
 
 void FlatParameterOperations::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
+  if (const auto* local = std::any_cast<flat::LocalStateDict>(&state.native))
+    return flat::load_local_state_dict(*model.module, *local);
   if (!is_sharded(state)) return flat::load_full_state_dict(*model.module, full_of(state));
   flat::load_sharded_state_dict(*model.module, sharded_of(state, shards(model)));
 }

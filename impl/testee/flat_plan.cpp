@@ -32,21 +32,27 @@ sdk::Json name_of(flat::BackwardPrefetch prefetch) {
   return prefetch == flat::BackwardPrefetch::backward_pre ? "BACKWARD_PRE" : "BACKWARD_POST";
 }
 
+std::vector<fsdp::ModuleClass> classes_of(const sdk::Json& names) {
+  std::vector<fsdp::ModuleClass> classes;
+  for (const sdk::Json& name : names) classes.push_back(fsdp::class_named(name));
+  return classes;
+}
+
 std::optional<flat::MixedPrecision> mixed_precision_of(const sdk::Json& policy) {
   if (!policy.is_object()) return std::nullopt;
+  std::function<bool(const torch::nn::Module&)> ignored;
+  if (policy.contains("module_classes_to_ignore")) {
+    ignored = [classes = classes_of(policy.at("module_classes_to_ignore"))](const torch::nn::Module& module) {
+      return fsdp::matches_any(classes, module);
+    };
+  }
   return flat::MixedPrecision{dtype_of(policy, "param_dtype"),
                               dtype_of(policy, "reduce_dtype"),
                               dtype_of(policy, "buffer_dtype"),
                               policy.value("keep_low_precision_grads", false),
                               policy.value("cast_forward_inputs", false),
                               policy.value("cast_root_forward_inputs", true),
-                              nullptr};
-}
-
-std::vector<fsdp::ModuleClass> classes_of(const sdk::Json& names) {
-  std::vector<fsdp::ModuleClass> classes;
-  for (const sdk::Json& name : names) classes.push_back(fsdp::class_named(name));
-  return classes;
+                              std::move(ignored)};
 }
 
 flat::ComposableOptions composable(const flat::FSDPOptions& options) {

@@ -83,6 +83,7 @@ void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
   if (what == "set_is_last_backward") return unit.set_is_last_backward(value);
   if (what == "set_unshard_in_backward") return unit.set_unshard_in_backward(value);
   if (what == "set_gradient_divide_factor") return unit.set_gradient_divide_factor(value);
+  if (what == "set_force_sum_reduction_for_comms") return unit.set_force_sum_reduction_for_comms(value);
   throw sdk::Error("NotImplementedError", "the fully_shard front door has no control \"" + what + "\"");
 }
 
@@ -141,6 +142,7 @@ std::vector<sdk::Exposed> FullyShardOperations::full_parameters(sdk::Model& mode
 
 sdk::StateDict FullyShardOperations::state_dict(sdk::Model& model, const std::string& kind) {
   if (kind == "full") return state_of(fsdp::full_state_dict(*model.module));
+  if (kind == "local") throw sdk::Error("NotImplementedError", "fully_shard has no local state dicts");
   return state_of(shards(model));
 }
 

@@ -17,6 +17,7 @@ bool hook_sdk_module(torch::nn::Module& module, const fsdp::ForwardHooks& hooks)
   if (hooked == nullptr) return false;
   hooked->add_pre_forward_hook(hooks.before, /*prepend=*/true);
   hooked->add_post_forward_hook(hooks.after);
+  if (hooks.failed) hooked->add_failed_forward_hook(hooks.failed);
   return true;
 }
 

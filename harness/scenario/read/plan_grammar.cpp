@@ -56,7 +56,8 @@ Fields fsdp_settings() {
   static const Fields mixed_precision = {
       {"param_dtype", rules::float_dtype_or_null},  {"reduce_dtype", rules::float_dtype_or_null},
       {"buffer_dtype", rules::float_dtype_or_null}, {"keep_low_precision_grads", rules::boolean},
-      {"cast_forward_inputs", rules::boolean},      {"cast_root_forward_inputs", rules::boolean}};
+      {"cast_forward_inputs", rules::boolean},      {"cast_root_forward_inputs", rules::boolean},
+      {"module_classes_to_ignore", rules::names}};
   static const Fields dummy_group = {
       {"dummy", rules::positive, true, {}, "size of a group that communicates nothing"}};
   return {

@@ -30,14 +30,24 @@ class BackwardMarker : public torch::autograd::FunctionPreHook {
 Module::Module(std::string type, std::string class_name)
     : torch::nn::Module(class_name), type_(std::move(type)), class_name_(std::move(class_name)) {}
 
-Tensors Module::forward(Tensors inputs) {
+Tensors Module::hooked(Tensors inputs, const std::function<Tensors(Tensors)>& run) const try {
   for (const Hook& hook : pre_forward_) inputs = hook(std::move(inputs));
-  if (trace_) trace_->compute(path_);
-  Tensors outputs = body(std::move(inputs));
-  if (trace_ && !outputs.empty() && outputs.front().grad_fn())
-    outputs.front().grad_fn()->add_pre_hook(std::make_unique<BackwardMarker>(trace_, path_));
+  Tensors outputs = run(std::move(inputs));
   for (const Hook& hook : post_forward_) outputs = hook(std::move(outputs));
   return outputs;
+} catch (...) {
+  for (const auto& hook : failed_forward_) hook();
+  throw;
+}
+
+Tensors Module::forward(Tensors inputs) {
+  return hooked(std::move(inputs), [this](Tensors hooked_inputs) {
+    if (trace_) trace_->compute(path_);
+    Tensors outputs = body(std::move(hooked_inputs));
+    if (trace_ && !outputs.empty() && outputs.front().grad_fn())
+      outputs.front().grad_fn()->add_pre_hook(std::make_unique<BackwardMarker>(trace_, path_));
+    return outputs;
+  });
 }
 
 at::Tensor Module::forward(at::Tensor input) {
@@ -49,10 +59,8 @@ at::Tensor Module::forward(at::Tensor input) {
 
 Tensors Module::call_method(const std::string& name, Tensors inputs) {
   if (!hooked_methods_.contains(name)) return method_body(name, &inputs);
-  for (const Hook& hook : pre_forward_) inputs = hook(std::move(inputs));
-  Tensors outputs = method_body(name, &inputs);
-  for (const Hook& hook : post_forward_) outputs = hook(std::move(outputs));
-  return outputs;
+  return hooked(std::move(inputs),
+                [&](Tensors hooked_inputs) { return method_body(name, &hooked_inputs); });
 }
 
 void Module::hook_method(const std::string& name) {
@@ -71,6 +79,10 @@ void Module::add_pre_forward_hook(Hook hook, bool prepend) {
 
 void Module::add_post_forward_hook(Hook hook, bool prepend) {
   post_forward_.insert(prepend ? post_forward_.begin() : post_forward_.end(), std::move(hook));
+}
+
+void Module::add_failed_forward_hook(std::function<void()> hook) {
+  failed_forward_.push_back(std::move(hook));
 }
 
 const at::Tensor& Module::parameter(const std::string& name) const {

@@ -30,7 +30,8 @@ class Module : public torch::nn::Module {
   const std::string& class_name() const { return class_name_; }
   const std::string& path() const { return path_; }  // fully-qualified name in its model, "" for the root
 
-  // Pre-forward hooks in order, body, post-forward hooks in order. An exception ends it where it is thrown.
+  // Pre-forward hooks in order, body, post-forward hooks in order. An exception ends it where it is thrown; the hooks for
+  // failed forwards run, and it goes on.
   virtual Tensors forward(Tensors inputs);
   at::Tensor forward(at::Tensor input);  // one in, one out
 
@@ -41,6 +42,7 @@ class Module : public torch::nn::Module {
   // Appended, or put before all present ones. A hook stays for the module's life.
   void add_pre_forward_hook(Hook hook, bool prepend = false);
   void add_post_forward_hook(Hook hook, bool prepend = false);
+  void add_failed_forward_hook(std::function<void()> hook);
 
   // From now on the trace shows when this module's body begins, and when its backward does: after every hook
   // of its output and before the first of its own gradients.
@@ -77,7 +79,10 @@ class Module : public torch::nn::Module {
 
  private:
   std::string type_, class_name_, path_;
+  Tensors hooked(Tensors inputs, const std::function<Tensors(Tensors)>& run) const;
+
   std::vector<Hook> pre_forward_, post_forward_;
+  std::vector<std::function<void()>> failed_forward_;
   std::set<std::string> hooked_methods_;
   std::shared_ptr<Trace> trace_;
   std::map<std::string, at::Tensor> last_registered_;

@@ -146,7 +146,7 @@ class Operations {
   virtual std::vector<Parameter> parameters(Model& model);  // registration order, tied ones once
   virtual std::vector<Exposed> full_parameters(Model& model);
   virtual std::vector<Exposed> buffers(Model& model);
-  virtual StateDict state_dict(Model& model, const std::string& kind);  // full | sharded
+  virtual StateDict state_dict(Model& model, const std::string& kind);  // full | sharded | local
   virtual void load_state_dict(Model& model, const StateDict& state);
   // Items are named <parameter>/<state>; what has no parameter's shape, as step counters, is in `native`
   // only.

@@ -106,6 +106,7 @@ void Verbs::act(const Json& step) {
                                                  "set_is_last_backward",
                                                  "set_unshard_in_backward",
                                                  "set_gradient_divide_factor",
+                                                 "set_force_sum_reduction_for_comms",
                                                  "set_all_reduce_hook",
                                                  "set_post_optim_event",
                                                  "register_comm_hook",

@@ -44,4 +44,10 @@ TensorList HookSlot::run_after(TensorList outputs) const {
   return outputs;
 }
 
+void HookSlot::run_failed() const {
+  for (const auto& hooks : hooks_) {
+    if (hooks.failed) hooks.failed();
+  }
+}
+
 }  // namespace fsdp

@@ -157,6 +157,9 @@ void FlatState::install_hooks() {
                                     },
                                     [self = shared_from_this()](TensorList outputs) {
                                       return self->active_ ? self->post_forward(std::move(outputs)) : outputs;
+                                    },
+                                    [self = shared_from_this()] {
+                                      if (self->active_) self->failed_forward();
                                     }});
 }
 
@@ -306,6 +309,23 @@ TensorList FlatState::post_forward(TensorList outputs) {
   handle_state_ = HandleState::idle;
   if (is_root()) context_->root_in_forward = false;
   return outputs;
+}
+
+// What it gathered has the values of this moment, and the next forward may come after a step. The root does it for all;
+// a forward that is recomputed in backward is backward's affair.
+void FlatState::failed_forward() {
+  if (in_backward() || (context_->root_in_forward && !is_root())) return;
+  context_->root_in_forward = false;
+  for (const auto& weak : context_->all_states) {
+    if (const auto state = weak.lock()) state->abandon_forward();
+  }
+}
+
+void FlatState::abandon_forward() {
+  training_state_ = TrainingState::idle;
+  handle_state_ = HandleState::idle;
+  forward_expected_ = false;
+  if (flat_ && (flat_->shown() != Shown::sharded || flat_->is_gathered())) flat_->shard_changed();
 }
 
 void FlatState::root_pre_forward(TensorList& inputs) {
@@ -538,10 +558,7 @@ void FlatState::finalize() {
     const at::NoGradGuard no_grad;
     // Forward or backward gathered this unit, but its gradients never came. What is left gathered would be
     // taken for the parameters of the next forward.
-    if (flat_->shown() != Shown::sharded || flat_->is_gathered()) {
-      handle_state_ = HandleState::backward_post;
-      reshard(frees_after_backward());
-    }
+    if (flat_->shown() != Shown::sharded || flat_->is_gathered()) reshard(frees_after_backward());
     if (flat_->gradient().finish_arrival()) flat_->gradient().expose();
     if (sync_gradients && round_.gradients_came && mixed_precision_.keep_low_precision_grads &&
         !full_precision())

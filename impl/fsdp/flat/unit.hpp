@@ -130,6 +130,8 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
  private:
   TensorList pre_forward(TensorList inputs);
   TensorList post_forward(TensorList outputs);
+  void failed_forward();
+  void abandon_forward();
   void root_pre_forward(TensorList& inputs);
   void cast_inputs(TensorList& inputs, bool wanted) const;
   void record_pre_forward();

@@ -98,7 +98,6 @@ const at::Tensor& FSDPParam::alloc_full() {
 }
 
 void FSDPParam::to_unsharded() {
-  torch::autograd::impl::set_gradient_edge(parameter_, {});
   const bool requires_grad = parameter_.requires_grad();
   if (unsharded_.requires_grad() != requires_grad) unsharded_.set_requires_grad(requires_grad);
   show(unsharded_data_);

@@ -183,16 +183,25 @@ CallSite FSDPParamGroup::call_site() const {
 
 void FSDPParamGroup::finalize_backward() {
   wait_for_reduction();
-  // A gather that nobody waited for was prefetched for a unit that did not run.
-  if (gathering_) {
-    const auto result = std::move(*gathering_);
-    gathering_.reset();
-    result.gathered.block_current();
-    if (result.work) result.work->wait();
-    context_->streams.gathers_wait_current();
-    free_unsharded();
-  }
+  drop_gather();
   post_forward_indices_.clear();
+}
+
+// One that nobody waited for was made ahead of a unit that did not run.
+void FSDPParamGroup::drop_gather() {
+  if (!gathering_) return;
+  const auto result = std::move(*gathering_);
+  gathering_.reset();
+  result.gathered.block_current();
+  if (result.work) result.work->wait();
+  context_->streams.gathers_wait_current();
+  free_unsharded();
+}
+
+void FSDPParamGroup::abandon_forward() {
+  training_state_ = TrainingState::idle;
+  drop_gather();
+  to_sharded();
 }
 
 void FSDPParamGroup::abandon_backward() {

@@ -92,6 +92,8 @@ class FSDPParamGroup {
   void pre_backward(bool default_prefetch);
   void post_backward();
   void finalize_backward();
+  /// After a forward that an exception ended: sharded again, and what was gathered ahead is dropped.
+  void abandon_forward();
   /// After a backward that an exception ended: nothing of it is awaited or reduced any more, and gradients
   /// that wait for a reduction are dropped, since what the failed backward left of its own is among them.
   void abandon_backward();
@@ -130,6 +132,7 @@ class FSDPParamGroup {
   void to_unsharded();
   void to_sharded_post_forward();
   void free_unsharded();
+  void drop_gather();
   void backward_prefetch();
   void reduce_gradients();
   Reduced finish_reduction();

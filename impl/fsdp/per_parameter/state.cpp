@@ -90,6 +90,9 @@ void FSDPState::install_hooks() {
                                         },
                                         [self = shared_from_this(), i](TensorList outputs) {
                                           return self->run_after(i, std::move(outputs));
+                                        },
+                                        [self = shared_from_this()] {
+                                          if (self->active_) self->failed_forward();
                                         }});
   }
 }
@@ -158,6 +161,21 @@ TensorList FSDPState::post_forward(TensorList outputs) {
   }
   cast_floating_point(outputs, policy_.output_dtype);
   return outputs;
+}
+
+// What it gathered has the values of this moment, and the next forward may come after a step. Whoever is the outermost
+// does it for all; a forward that is recomputed in backward is backward's affair.
+void FSDPState::failed_forward() {
+  if (in_backward() || (context_->iter_forward_root && context_->iter_forward_root != this)) return;
+  context_->iter_forward_root = nullptr;
+  for (const auto& weak : context_->all_states) {
+    const auto state = weak.lock();
+    if (!state) continue;
+    state->training_state_ = TrainingState::idle;
+    state->modules_to_run_forward_.clear();
+    if (state->group_) state->group_->abandon_forward();
+  }
+  context_->comm->free_copied_out();
 }
 
 void FSDPState::root_pre_forward(TensorList& inputs) {

@@ -76,6 +76,7 @@ class FSDPState : public std::enable_shared_from_this<FSDPState> {
   void lazy_init();
   void init_names(const torch::nn::Module& root);
   void root_pre_forward(TensorList& inputs);
+  void failed_forward();
   void wait_for_shards();
   void note_shards_awaited() const;
   void register_pre_backward_hooks(const TensorList& outputs);

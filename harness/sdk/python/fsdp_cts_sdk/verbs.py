@@ -237,6 +237,7 @@ CONTROLS = (
     "set_is_last_backward",
     "set_unshard_in_backward",
     "set_gradient_divide_factor",
+    "set_force_sum_reduction_for_comms",
     "set_all_reduce_hook",
     "set_post_optim_event",
     "unshard",

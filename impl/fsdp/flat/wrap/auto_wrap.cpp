@@ -33,7 +33,7 @@ std::vector<WrapTarget> with_full_precision(const std::shared_ptr<torch::nn::Mod
                                             const IgnoredStates& ignored, const FSDPOptions& root_options,
                                             std::vector<WrapTarget> targets,
                                             const ModuleSet& full_precision) {
-  const FSDPOptions inherited = inherited_options(root, ignored, root_options);
+  const FSDPOptions inherited = inherited_options(root_options);
   std::vector<WrapTarget> all;
   for (const NamedModule& at : post_order(root)) {
     const auto known = std::find_if(targets.begin(), targets.end(),

@@ -11,7 +11,7 @@ namespace {
 template <class Choose>
 std::vector<WrapTarget> chosen(const std::shared_ptr<torch::nn::Module>& root, const IgnoredStates& ignored,
                                const FSDPOptions& root_options, const Choose& choose) {
-  const FSDPOptions inherited = inherited_options(root, ignored, root_options);
+  const FSDPOptions inherited = inherited_options(root_options);
   std::vector<WrapTarget> targets;
   for (const NamedModule& at : post_order(root)) {
     if (ignored.modules.contains(at.module.get())) continue;
@@ -24,16 +24,11 @@ std::vector<WrapTarget> chosen(const std::shared_ptr<torch::nn::Module>& root, c
 
 }  // namespace
 
-FSDPOptions inherited_options(const std::shared_ptr<torch::nn::Module>& root, const IgnoredStates& ignored,
-                              FSDPOptions root_options) {
+FSDPOptions inherited_options(FSDPOptions root_options) {
   root_options.auto_wrap_policy = nullptr;
   root_options.ignored_modules.reset();
   root_options.ignored_state_modules.clear();
   root_options.ignored_parameters.clear();
-  for (const auto& parameter : root->parameters()) {
-    if (ignored.parameters.contains(parameter.unsafeGetTensorImpl()))
-      root_options.ignored_parameters.push_back(parameter);
-  }
   return root_options;
 }
 
@@ -69,7 +64,7 @@ std::vector<WrapTarget> CustomPolicy::targets(const std::shared_ptr<torch::nn::M
 std::vector<WrapTarget> FunctionPolicy::targets(const std::shared_ptr<torch::nn::Module>& root,
                                                 const IgnoredStates& ignored,
                                                 const FSDPOptions& root_options) const {
-  const FSDPOptions inherited = inherited_options(root, ignored, root_options);
+  const FSDPOptions inherited = inherited_options(root_options);
   std::vector<WrapTarget> targets;
   for (NamedModule& at : recursive_wrap_targets(root, function_, ignored.modules, ignored.parameters))
     targets.push_back({std::move(at.name), std::move(at.module), inherited});

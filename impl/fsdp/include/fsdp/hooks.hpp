@@ -48,6 +48,9 @@ using TensorList = std::vector<at::Tensor>;
 struct ForwardHooks {
   std::function<TensorList(TensorList)> before;  ///< called before everything else in forward
   std::function<TensorList(TensorList)> after;   ///< called after everything else in forward
+  /// Called in place of `after` where forward or one of its hooks has thrown, which goes on behind it. Must not throw. May
+  /// be null.
+  std::function<void()> failed = nullptr;
 };
 
 /// Installs the hooks on a module of its family, for the rest of the module's life, and returns true; else
@@ -69,6 +72,7 @@ class HookSlot {
   bool has_forward_hooks() const { return !hooks_.empty(); }
   TensorList run_before(TensorList inputs) const;
   TensorList run_after(TensorList outputs) const;
+  void run_failed() const;
 
  private:
   std::vector<ForwardHooks> hooks_;
@@ -142,7 +146,7 @@ inline void require_as_many(const TensorList& returned, size_t given, const char
 /// Runs `forward(arguments...)` between the slot's hooks; the arguments are changed in place. Also the way to
 /// run another method of a sharded module as if it were its forward.
 template <class Forward, class... Args>
-auto run_hooked(const HookSlot& slot, Forward&& forward, Args&... arguments) {
+auto run_hooked(const HookSlot& slot, Forward&& forward, Args&... arguments) try {
   TensorList tensors;
   (visit_if_possible(arguments, [&](at::Tensor& tensor) { tensors.push_back(tensor); }), ...);
   auto given = tensors.size();
@@ -160,6 +164,9 @@ auto run_hooked(const HookSlot& slot, Forward&& forward, Args&... arguments) {
   next = 0;
   visit_if_possible(result, [&](at::Tensor& tensor) { tensor = tensors[next++]; });
   return result;
+} catch (...) {
+  slot.run_failed();
+  throw;
 }
 
 /// A hooked module as messages show it: by the plain name of its class, where M has no text of its own.

@@ -63,8 +63,7 @@ class FunctionPolicy : public WrapPolicy {
   WrapFunction function_;
 };
 
-/// What a target gets from the root: everything but the policy, and the ignored states as they were resolved.
-FSDPOptions inherited_options(const std::shared_ptr<torch::nn::Module>& root, const IgnoredStates& ignored,
-                              FSDPOptions root_options);
+/// What a target gets from the root: everything but the policy and what is ignored, which are the root's affair.
+FSDPOptions inherited_options(FSDPOptions root_options);
 
 }  // namespace fsdp::flat
