@@ -97,6 +97,21 @@ TEST(HookedTest, LastBeforeRunsFirstAndLastAfterLast) {
   });
 }
 
+TEST(HookedTest, WhoFailsIsToldInPlaceOfAfter) {
+  run_ranks(1, [](const Rank&) {
+    std::string order;
+    Linear layer(2, 2);
+    layer->add_forward_hooks({[&order](TensorList inputs) { return order += "before ", inputs; },
+                              [&order](TensorList outputs) { return order += "after ", outputs; },
+                              [&order] { order += "failed "; }});
+    layer->add_forward_hooks({[](TensorList inputs) { return inputs; }, [](TensorList outputs) { return outputs; }});
+    EXPECT_THROW(layer(at::ones({1, 3})), c10::Error);
+    EXPECT_EQ(order, "before failed ");
+    layer(at::ones({1, 2}));
+    EXPECT_EQ(order, "before failed before after ");
+  });
+}
+
 TEST(HookedTest, AdaptersOfOtherFamilies) {
   struct Own : torch::nn::Module {
     std::vector<ForwardHooks> slots;

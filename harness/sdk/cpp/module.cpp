@@ -36,7 +36,12 @@ Tensors Module::hooked(Tensors inputs, const std::function<Tensors(Tensors)>& ru
   for (const Hook& hook : post_forward_) outputs = hook(std::move(outputs));
   return outputs;
 } catch (...) {
-  for (const auto& hook : failed_forward_) hook();
+  for (const auto& hook : failed_forward_) {
+    try {
+      hook();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the forward's own exception is the one to hear of
+    }
+  }
   throw;
 }
 

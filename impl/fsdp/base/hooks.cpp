@@ -46,7 +46,10 @@ TensorList HookSlot::run_after(TensorList outputs) const {
 
 void HookSlot::run_failed() const {
   for (const auto& hooks : hooks_) {
-    if (hooks.failed) hooks.failed();
+    try {
+      if (hooks.failed) hooks.failed();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the forward's own exception is the one to hear of
+    }
   }
 }
 

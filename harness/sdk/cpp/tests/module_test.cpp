@@ -54,6 +54,16 @@ TEST(Module, HooksRunInOrderAroundTheBody) {
   expect_equal(built.module->forward(at::tensor({1.f})), at::tensor({((1.f + 100) * 2 + 3) * 10}));
 }
 
+TEST(Module, FailedForwardsAreToldOf) {
+  const Built built = build(linear(1, 1, false), {{"parameters/model/weight", at::full({1, 1}, 2.f)}});
+  int failed = 0;
+  built.module->add_failed_forward_hook([&failed] { ++failed; });
+  EXPECT_THROW(built.module->forward(at::full({1, 3}, 3.f)), c10::Error);
+  EXPECT_EQ(failed, 1);
+  built.module->forward(at::full({1, 1}, 3.f));
+  EXPECT_EQ(failed, 1);
+}
+
 TEST(Module, BodiesReadTheParameterThatIsInTheSlotNow) {
   const Built built = build(linear(1, 1, false), {{"parameters/model/weight", at::full({1, 1}, 2.f)}});
   expect_equal(built.module->forward(at::full({1, 1}, 3.f)), at::full({1, 1}, 6.f));

@@ -48,8 +48,8 @@ using TensorList = std::vector<at::Tensor>;
 struct ForwardHooks {
   std::function<TensorList(TensorList)> before;  ///< called before everything else in forward
   std::function<TensorList(TensorList)> after;   ///< called after everything else in forward
-  /// Called in place of `after` where forward or one of its hooks has thrown, which goes on behind it. Must not throw. May
-  /// be null.
+  /// Called in place of `after` where forward or one of its hooks has thrown. That exception goes on behind it, and what it
+  /// throws itself (a peer that is gone ends its waits, too) is dropped. May be null.
   std::function<void()> failed = nullptr;
 };
 
