@@ -104,7 +104,8 @@ TEST(HookedTest, WhoFailsIsToldInPlaceOfAfter) {
     layer->add_forward_hooks({[&order](TensorList inputs) { return order += "before ", inputs; },
                               [&order](TensorList outputs) { return order += "after ", outputs; },
                               [&order] { order += "failed "; }});
-    layer->add_forward_hooks({[](TensorList inputs) { return inputs; }, [](TensorList outputs) { return outputs; }});
+    layer->add_forward_hooks(
+        {[](TensorList inputs) { return inputs; }, [](TensorList outputs) { return outputs; }});
     EXPECT_THROW(layer(at::ones({1, 3})), c10::Error);
     EXPECT_EQ(order, "before failed ");
     layer(at::ones({1, 2}));

@@ -64,8 +64,7 @@ at::Tensor Module::forward(at::Tensor input) {
 
 Tensors Module::call_method(const std::string& name, Tensors inputs) {
   if (!hooked_methods_.contains(name)) return method_body(name, &inputs);
-  return hooked(std::move(inputs),
-                [&](Tensors hooked_inputs) { return method_body(name, &hooked_inputs); });
+  return hooked(std::move(inputs), [&](Tensors hooked_inputs) { return method_body(name, &hooked_inputs); });
 }
 
 void Module::hook_method(const std::string& name) {
