@@ -12,10 +12,9 @@ from torch.distributed.fsdp.wrap import enable_wrap, wrap
 
 from fsdp_cts_sdk import Model
 from fsdp_cts_sdk.dtypes import optional_dtype, optional_dtype_name
-from fsdp_cts_sdk.modules import classes_labelled
 from pytorch_testee import composable
 from pytorch_testee.groups import HYBRID, Groups
-from pytorch_testee.wrap_policies import make_policy
+from pytorch_testee.wrap_policies import classes_of, make_policy
 
 ModuleInit = Callable[[nn.Module], None]  # gives a module's own parameters and buffers memory and values
 
@@ -141,5 +140,5 @@ def _mixed_precision(policy: dict[str, Any] | None) -> MixedPrecision | None:
     dtypes = {key: optional_dtype(policy.get(key)) for key in _DTYPES}
     flags = {key: policy[key] for key in _FLAGS if key in policy}
     if "module_classes_to_ignore" in policy:
-        flags["_module_classes_to_ignore"] = tuple(cls for label in policy["module_classes_to_ignore"] for cls in classes_labelled(label))
+        flags["_module_classes_to_ignore"] = tuple(classes_of(policy["module_classes_to_ignore"]))
     return MixedPrecision(**dtypes, **flags)

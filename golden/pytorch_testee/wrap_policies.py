@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
@@ -16,10 +16,14 @@ from fsdp_cts_sdk.modules import classes_labelled
 Arguments = Callable[[dict[str, Any]], dict[str, Any]]
 
 
+def classes_of(labels: Iterable[str]) -> set[type[nn.Module]]:
+    return {cls for label in labels for cls in classes_labelled(label)}
+
+
 def make_policy(auto_wrap: dict[str, Any], arguments: Arguments) -> Any:
     """`arguments` turns the settings of a custom rule into the API's keyword arguments."""
     kind = auto_wrap["policy"]
-    classes = {cls for label in auto_wrap.get("classes", ()) for cls in classes_labelled(label)}
+    classes = classes_of(auto_wrap.get("classes", ()))
     if kind == "module_wrap":
         return wrap.ModuleWrapPolicy(classes)
     if kind == "transformer":
@@ -43,7 +47,7 @@ def _size_based(auto_wrap: dict[str, Any]) -> dict[str, Any]:
     arguments = {"min_num_params": auto_wrap["min_num_params"]} if "min_num_params" in auto_wrap else {}
     for key in ("force_leaf", "exclude_wrap"):
         if key in auto_wrap:
-            arguments[f"{key}_modules"] = {cls for label in auto_wrap[key] for cls in classes_labelled(label)}
+            arguments[f"{key}_modules"] = classes_of(auto_wrap[key])
     return arguments
 
 
