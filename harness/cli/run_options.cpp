@@ -35,7 +35,15 @@ CLI::Option* add_judging_options(CLI::App& command, RunOptions& options) {
   command
       .add_option("--jobs", options.jobs, "Groups of ranks at a time (default: as many as the cores carry)")
       ->check(CLI::NonNegativeNumber);
-  command.add_flag("--fail-fast", options.fail_fast, "Stop at the first case that is not as expected");
+  CLI::Option* limit =
+      command
+          .add_option("--max-failures", options.max_failures,
+                      "Stop after so many cases that are not as expected (default: 0, never); the rest is skipped")
+          ->check(CLI::NonNegativeNumber);
+  command
+      .add_flag_callback(
+          "--fail-fast", [&options] { options.max_failures = 1; }, "The same as --max-failures 1")
+      ->excludes(limit);
   command.add_option("--report", options.report, "Write the report as NDJSON");
   for (const FileFormat& format : file_formats())
     command.add_option(format.option, options.formats[format.option], format.about);

@@ -273,17 +273,19 @@ class SuiteRun {
     command_ = options.testee.command;
     Pipeline pipeline(std::move(options));
     std::set<const Case*> left(cases.begin(), cases.end());
+    int failures = 0;
     try {
       pipeline.run(cases, [&](const Case& a_case, const Verdict& verdict, const CaseRun& run) {
         begin(pipeline.hello());
         left.erase(&a_case);
         add(a_case, verdict, run.ranks.empty() ? nullptr : &run);
-        if (options_.fail_fast && needs_attention(records_.back())) throw StoppedEarly{};
+        if (needs_attention(records_.back()) && ++failures == options_.max_failures) throw StoppedEarly{};
       });
     } catch (const StoppedEarly&) {
-      const std::string first = records_.back().at("id").get<std::string>();
+      const std::string reason = fmt::format("{} of --max-failures {}: the last was {}", failures, options_.max_failures,
+                                             records_.back().at("id").get<std::string>());
       for (const Case* each : cases) {
-        if (left.contains(each)) add(*each, skipped(*each, "--fail-fast: " + first + " came first"), nullptr);
+        if (left.contains(each)) add(*each, skipped(*each, reason), nullptr);
       }
     }
     pipeline.close();

@@ -32,7 +32,7 @@ struct RunOptions {
   std::string checkpoints;        // folder that cases save into and load from; "": one that goes with the run
   std::string edition;            // "2.15"; "": of the testee's PyTorch, else of the recordings
   bool keep = false;              // bundles of passed cases too
-  bool fail_fast = false;         // stop at the first case that needs attention
+  int max_failures = 0;           // stop after so many cases that need attention; 0: never
   std::optional<double> timeout;  // seconds for one step, instead of the usual
   std::string failures = "out/failures";
 };

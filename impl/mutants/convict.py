@@ -4,9 +4,10 @@
     convict.py --bin build/release/bin                     all of them, as a table
     convict.py --bin build/release/bin --mutant stale_gather
     convict.py --bin build/release/bin --mutant 'stream_*' --repeat 20
+    convict.py --bin build/release/bin --whole --convictions out/convictions
 
-Each runs on the cases that its patch names; see README.md. A mutant is convicted when the suite's run on it fails and at least --cases
-cases have the verdict and code that it must receive. A correct variant is acquitted when every case of the selection passes. With --repeat each must
+Each runs on the cases that its patch names, until --cases of them have failed; see README.md. A mutant is convicted when the suite's run on it fails
+and at least --cases cases have the verdict and code that it must receive. A correct variant is acquitted when every case of the selection passes. With --repeat each must
 be convicted, or acquitted, every time; runs after the first are of its first convicting cases alone. Exit code 0: all as they should be.
 """
 
@@ -49,6 +50,15 @@ def fault(mutant, status, records, cases):
     if len(convicting) < cases:
         return f"must be convicted of {mutant['verdict']}/{mutant['code']} by {cases} cases, and it was by {len(convicting)}; {tally(records)}"
     return None
+
+
+def judged(bin_folder, mutant, selection, cases):
+    """As records_of; with `cases` it ends early where so many convict it, since each that fails costs new ranks."""
+    if cases and mutant["verdict"] != "pass" and "--max-failures" not in selection:
+        found = records_of(bin_folder, mutant["id"], [*selection, "--max-failures", str(cases)])
+        if not fault(mutant, *found, cases):
+            return found
+    return records_of(bin_folder, mutant["id"], selection)
 
 
 def first_convicting(mutant, records, selection, cases):
@@ -94,6 +104,7 @@ def main():
     parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of fsdp-cts and fsdp_testee_mutants")
     parser.add_argument("--mutant", action="append", help="only this one, or those of a pattern as 'stream_*'; may be given several times")
     parser.add_argument("--cases", type=int, default=2, help="how many cases must convict (default 2)")
+    parser.add_argument("--whole", action="store_true", help="judge all cases that a patch names, not only as many as convict it")
     parser.add_argument("--repeat", type=int, default=1, help="how often each is tried (default 1)")
     parser.add_argument("--convictions", type=pathlib.Path, help="folder that gets one file per mutant: what convicted it")
     parser.add_argument("selection", nargs="*", help="arguments of `fsdp-cts run` (default: the mutant's own)")
@@ -108,7 +119,7 @@ def main():
     for name in chosen:
         mutant = known[name]
         selection = arguments.selection or mutant["cases"]
-        status, records = records_of(arguments.bin, name, selection)
+        status, records = judged(arguments.bin, mutant, selection, None if arguments.whole else arguments.cases)
         wrong = fault(mutant, status, records, arguments.cases)
         times = 0 if wrong else 1
         if not wrong and mutant["verdict"] != "pass":

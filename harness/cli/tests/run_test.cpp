@@ -389,15 +389,20 @@ TEST_F(RunTest, ACaseThatContinuesAnotherNeedsItsCheckpoint) {
   EXPECT_EQ(judged("", "--checkpoints kept"), (Codes{{"loads", "pass/pass"}}));
 }
 
-TEST_F(RunTest, StopsAtTheFirstFailureWhenAsked) {
+TEST_F(RunTest, StopsAfterAsManyFailuresAsAsked) {
   cts.record();
-  const Ran ran =
-      cts(fmt::format("run T/TestCommandLine/test_parameters {} --fail-fast --jobs 1 --report a.ndjson",
-                      cts.fault("wrong_value")));
-  EXPECT_EQ(ran.exit_code, 1) << ran.output;
-  const Json verdicts = read_report(cts.folder() / "a.ndjson").footer["verdicts"];
-  EXPECT_EQ(verdicts.value("fail", 0), 1);
-  EXPECT_EQ(verdicts.value("skipped", 0), 1);
+  const auto verdicts = [&](const std::string& limit) {
+    const Ran ran = cts(fmt::format("run T/TestCommandLine/test_parameters {} {} --jobs 1 --report a.ndjson",
+                                    cts.fault("wrong_value"), limit));
+    EXPECT_EQ(ran.exit_code, 1) << ran.output;
+    return read_report(cts.folder() / "a.ndjson").footer["verdicts"].get<std::map<std::string, int>>();
+  };
+  const std::map<std::string, int> stopped{{"fail", 1}, {"skipped", 1}}, whole{{"fail", 2}};
+  EXPECT_EQ(verdicts("--fail-fast"), stopped);
+  EXPECT_EQ(verdicts("--max-failures 1"), stopped);
+  EXPECT_EQ(verdicts("--max-failures 2"), whole);
+  EXPECT_EQ(verdicts("--max-failures 0"), whole);
+  EXPECT_EQ(cts("run --fail-fast --max-failures 2").exit_code, 2);
 }
 
 TEST_F(RunTest, AHangIsShownWithItsStacksAndTakesTheGivenTime) {

@@ -5,7 +5,8 @@
 //   current         computes; optimizers, users and summon scopes work here, and what users changed is taken over here
 //   pre_unshard     copies a shard into its place in the whole where compute has another dtype or device
 //   unshard         all-gathers, behind pre_unshard
-//   post_backward   copies gradients in, divides, reduce-scatters, casts, and copies to host memory
+//   pre_reduce      copies gradients in, casts and divides them, beside the reduction of the unit before
+//   post_backward   reduce-scatters, casts, and copies to host memory, behind pre_reduce
 //   all_reduce      sums between the replicas of hybrid strategies, and what follows, behind post_backward
 //
 // Memory that one stream owns and another one uses:
@@ -15,19 +16,23 @@
 //                   before anybody is shown the shard again.
 //   whole           of the stream that writes it first. When it is freed, its memory is recorded for current
 //                   (Tensor.record_stream), which has waited for the gather.
-//   gradients       from autograd, of current; post_backward reads them. StateContext keeps them until current waits.
+//   gradients       from autograd, of current; pre_reduce reads them. StateContext keeps them until current waits. A
+//                   whole gradient that waited in no_sync() is of current, too, and may be what is reduced.
+//   whole gradient  of pre_reduce; post_backward reads it. StateContext keeps it until pre_reduce waits: behind the next
+//                   unit's copy-in, so that two are in use at most. Of NO_SHARD it is the result.
 //   reduced         of post_backward, which all_reduce may use: kept until the end of backward, when current waits for
-//                   both streams, as is a whole gradient of NO_SHARD that waited in no_sync() and is of current. Later
-//                   reductions come behind what current did with it, as post_backward waits first.
+//                   both streams, as are results of NO_SHARD. Later reductions come behind what current did with it, as
+//                   pre_reduce waits first.
 #include <cstddef>
 #include <deque>
+#include <vector>
 
 #include "base/streams.hpp"
 
 namespace fsdp::flat {
 
 struct FlatStreams {
-  SideStream pre_unshard, unshard, post_backward;
+  SideStream pre_unshard, unshard, pre_reduce, post_backward;
   SideStream all_reduce;  ///< none without hybrid strategies
 
   FlatStreams() = default;  ///< everything on the current stream
@@ -36,6 +41,14 @@ struct FlatStreams {
   void gathers_wait_current() const;
   /// The current stream comes after all reductions.
   void current_waits_reductions() const;
+};
+
+/// Tensors that another stream reads, kept until the stream that owns their memory comes after that.
+struct KeptTensors {
+  std::vector<at::Tensor> tensors;
+  StreamEvent read;
+  /// The current stream, which owns them, waits, and they are freed.
+  void release();
 };
 
 /// limit_all_gathers. A host that runs far ahead of its device would allocate one whole after the other while those

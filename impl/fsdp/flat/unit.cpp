@@ -470,30 +470,46 @@ void FlatState::post_backward(torch::autograd::variable_list gradients) {
     return;
   }
   if (context_->reducing) context_->reducing->wait_for_reduction();
-  context_->free_reduce_inputs();
+  const bool waited = gradient.whole().defined();  // in no_sync()
+  auto whole = copy_in(std::move(gradients));
   const auto& stream = context_->streams.post_backward;
+  const auto beside = stream.use();
+  reduce(std::move(whole));
+  if (!stream) return;
+  const auto reduced = StreamEvent::record(device_);
+  context_->reduce_inputs.read = reduced;
+  if (waited) context_->copy_in_inputs.read = reduced;
+  wait_for_reduction();
+}
+
+at::Tensor FlatState::copy_in(torch::autograd::variable_list gradients) {
+  const auto& shard = flat_->shard();
+  auto& gradient = flat_->gradient();
+  const auto& stream = context_->streams.pre_reduce;
+  context_->copy_in_inputs.release();
   stream.wait_current();
   const auto beside = stream.use();
+  // What is never sharded is the result, too.
+  const auto keep = [&](KeptTensors& until_read, const at::Tensor& whole) {
+    (shard.sharded() ? until_read.tensors : context_->used_by_reductions).push_back(whole);
+  };
   if (stream) {
-    context_->reduce_inputs = gradients;
-    if (gradient.whole().defined()) {  // of no_sync(); what is never sharded is the result, too
-      auto& kept = shard.sharded() ? context_->reduce_inputs : context_->used_by_reductions;
-      kept.push_back(gradient.whole());
-    }
+    context_->copy_in_inputs.tensors = gradients;
+    if (gradient.whole().defined()) keep(context_->copy_in_inputs, gradient.whole());
   }
   const auto dtype = full_precision() ? shard.original_dtype() : shard.reduce_dtype();
   const auto before = division().before;
   const bool divided = gradient.accumulate(gradients, dtype, before);
   gradients.clear();
-  reduce(dtype, divided ? 1 : before);
-  if (!stream) return;
-  context_->reduce_inputs_read = StreamEvent::record(device_);
-  wait_for_reduction();
-}
-
-void StateContext::free_reduce_inputs() {
-  std::exchange(reduce_inputs_read, {}).block_current();
-  reduce_inputs.clear();
+  auto whole = gradient.take_whole(dtype);
+  divide(whole, divided ? 1 : before);
+  if (stream) {
+    context_->copy_in_inputs.read = StreamEvent::record(device_);
+    context_->reduce_inputs.release();  // only now, so that a copy-in does not wait for the reduction before it
+    keep(context_->reduce_inputs, whole);
+    context_->streams.post_backward.wait_current();
+  }
+  return whole;
 }
 
 void FlatState::post_backward_reshard() {
@@ -501,10 +517,9 @@ void FlatState::post_backward_reshard() {
   prefetch(HandleState::backward_post);
 }
 
-void FlatState::reduce(at::ScalarType dtype, double divisor) {
+void FlatState::reduce(at::Tensor whole) {
   Reduction reduction;
-  reduction.input = flat_->gradient().take_whole(dtype);
-  divide(reduction.input, divisor);
+  reduction.input = std::move(whole);
   const auto site = call_site(Phase::backward);
   const bool sharded = flat_->shard().sharded();
   reduction.output =
@@ -544,7 +559,8 @@ void FlatState::finish_backward(StateContext& context) {
   }
   if (context.reducing) context.reducing->wait_for_reduction();
   context.streams.current_waits_reductions();
-  context.free_reduce_inputs();  // waits for nothing more
+  context.copy_in_inputs.release();  // waits for nothing more, nor does the next line
+  context.reduce_inputs.release();   // of pre_reduce, which waits for the current stream before it uses them again
   context.used_by_reductions.clear();
   context.first_iteration = false;
   context.post_forward_order.clear();

@@ -60,13 +60,10 @@ struct StateContext {
   // On an accelerator; see flat/streams.hpp. There `reducing` stays null.
   FlatStreams streams;
   FreeEvents free_events;
-  /// What the last reduction read of the current stream's memory, and behind its reduce-scatter. The current stream
-  /// waits for that before the next one begins: one at a time here, too.
-  std::vector<at::Tensor> reduce_inputs;
-  StreamEvent reduce_inputs_read;
+  KeptTensors copy_in_inputs;  ///< gradients of the current stream; before the next copy-in it waits
+  KeptTensors reduce_inputs;   ///< the whole gradient of pre_reduce, which waits behind the next copy-in
   /// What reductions use on another stream than its own also after that; until the end of backward.
   std::vector<at::Tensor> used_by_reductions;
-  void free_reduce_inputs();
   std::shared_ptr<ExecutionOrderCheck> order_check;  ///< null: not checked
 };
 
@@ -142,7 +139,9 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
   void post_backward(torch::autograd::variable_list gradients);
   void post_backward_reshard();
   void wait_for_writes();
-  void reduce(at::ScalarType dtype, double divisor);  ///< what is left to divide by
+  /// The gradient of the whole unit as it is to be reduced, divided; post_backward comes after it.
+  at::Tensor copy_in(torch::autograd::variable_list gradients);
+  void reduce(at::Tensor whole);
   void wait_for_reduction();
   void queue_final_callback();
   static void finish_backward(StateContext& context);
