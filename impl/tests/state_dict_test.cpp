@@ -102,7 +102,6 @@ TEST(StateDictRefusals, NameEveryFaultAndChangeNothing) {
     auto state = whole_state(7);
     state[0].second = at::ones({5, 4});
     state[1].first = "layer.bios";
-    state[2].second = state[2].second.to(at::kInt);
     const auto message = message_of<RuntimeError>([&] { load_full_state_dict(*model, state); });
     EXPECT_THAT(message, HasSubstr("Error(s) in loading state_dict for "));
     EXPECT_THAT(message, HasSubstr("Missing key(s) in state_dict: ['layer.bias']"));
@@ -111,7 +110,6 @@ TEST(StateDictRefusals, NameEveryFaultAndChangeNothing) {
         message,
         HasSubstr("size mismatch for layer.weight: the state has shape torch.Size([5, 4]), the module "
                   "expects torch.Size([5, 3])"));
-    EXPECT_THAT(message, HasSubstr("dtype mismatch for counter"));
     expect_same(full_state_dict(*model), whole_state(1));
 
     auto twice = whole_state(7);

@@ -126,12 +126,6 @@ void FlatGradient::lower_precision() {
   expose();
 }
 
-void FlatGradient::restore_precision() {
-  if (!sharded_.defined() || sharded_.scalar_type() == shard_.original_dtype()) return;
-  const at::NoGradGuard no_grad;
-  sharded_ = sharded_.to(shard_.original_dtype());
-}
-
 void FlatGradient::expose() {
   if (!shard_.settings().use_orig_params) {
     shard_.flat_parameter().mutable_grad() =

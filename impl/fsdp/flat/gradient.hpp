@@ -40,10 +40,8 @@ class FlatGradient {
   void accept_reduced(at::Tensor gradient);
   /// The host waits for what is on its way. False: nothing was.
   bool finish_arrival();
-  /// keep_low_precision_grads: the optimizer's gradient in the dtype of compute; and back before
-  /// accumulation.
+  /// keep_low_precision_grads: the optimizer's gradient in the dtype of compute.
   void lower_precision();
-  void restore_precision();
 
   // What users see.
   /// `grad` of members or flat parameter become windows onto `exposed`.

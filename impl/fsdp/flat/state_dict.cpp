@@ -62,19 +62,18 @@ std::map<std::string, const Value*> validated(const torch::nn::Module& root,
                                               Compare compare) {
   StateDictValidation validation(root);
   const auto given = validation.by_name(names_of(slots, buffers), state);
-  const auto check = [&](const std::string& name, at::IntArrayRef shape, at::ScalarType dtype,
-                         const OriginalSlot* slot) {
+  const auto check = [&](const std::string& name, at::IntArrayRef shape, const OriginalSlot* slot) {
     const auto value = given.find(name);
-    if (value != given.end()) compare(validation, name, *value->second, shape, dtype, slot);
+    if (value != given.end()) compare(validation, name, *value->second, shape, slot);
   };
   for (const auto& slot : slots) {
     if (slot.state) {
-      check(slot.name, slot.info().shape, slot.state->flat()->shard().original_dtype(), &slot);
+      check(slot.name, slot.info().shape, &slot);
     } else {
-      check(slot.name, slot.unmanaged.sizes(), slot.unmanaged.scalar_type(), nullptr);
+      check(slot.name, slot.unmanaged.sizes(), nullptr);
     }
   }
-  for (const auto& buffer : buffers) check(buffer.name, buffer.tensor.sizes(), buffer.dtype, nullptr);
+  for (const auto& buffer : buffers) check(buffer.name, buffer.tensor.sizes(), nullptr);
   validation.finish();
   return given;
 }
@@ -123,9 +122,8 @@ void load_full_state_dict(torch::nn::Module& root, const StateDict& state) {
   const auto given =
       validated(root, slots, buffers, state,
                 [](StateDictValidation& validation, const std::string& name, const at::Tensor& value,
-                   at::IntArrayRef shape, at::ScalarType dtype, const OriginalSlot*) {
+                   at::IntArrayRef shape, const OriginalSlot*) {
                   validation.same_shape(name, value.sizes(), shape);
-                  validation.same_dtype(name, value.scalar_type(), dtype);
                 });
   for (const auto& unit : FlatState::all_under(root)) prepare_for_loading(*unit);
   for (const auto& slot : slots) {
@@ -181,9 +179,8 @@ void load_sharded_state_dict(torch::nn::Module& root, const ShardedStateDict& st
   const auto given =
       validated(root, slots, buffers, state,
                 [](StateDictValidation& validation, const std::string& name, const ShardedTensor& value,
-                   at::IntArrayRef shape, at::ScalarType dtype, const OriginalSlot* slot) {
+                   at::IntArrayRef shape, const OriginalSlot* slot) {
                   validation.same_shape(name, value.layout.global_shape, shape);
-                  validation.same_dtype(name, value.local.scalar_type(), dtype);
                   if (!slot || value.layout.global_shape != slot->info().shape) return;
                   const auto layout = rows_of(*slot->state, shape);
                   validation.same_layout(name, value.layout, layout);
@@ -248,7 +245,6 @@ void load_local_state_dict(torch::nn::Module& root, const LocalStateDict& state)
     const auto& shard = unit->flat()->shard();
     const auto ranks = shard.sharded() ? unit->unit().ranks : 1;
     const auto& [local, unsharded_numel, rank, saved_ranks] = *value->second;
-    validation.same_dtype(name, local.scalar_type(), shard.original_dtype());
     validation.same_shape(name, {unsharded_numel}, {shard.layout().unsharded_numel});
     if (rank != shard.index() || saved_ranks != ranks) {
       validation.fault("layout mismatch for " + name + ": the state is shard " + std::to_string(rank) +
@@ -260,16 +256,12 @@ void load_local_state_dict(torch::nn::Module& root, const LocalStateDict& state)
     validation.same_shape(name + " (shard)", local.sizes(), {numel});
   }
   for (const auto& slot : slots) {
-    if (const auto value = others.find(slot.name); value != others.end()) {
+    if (const auto value = others.find(slot.name); value != others.end())
       validation.same_shape(slot.name, value->second->sizes(), slot.unmanaged.sizes());
-      validation.same_dtype(slot.name, value->second->scalar_type(), slot.unmanaged.scalar_type());
-    }
   }
   for (const auto& buffer : buffers) {
-    if (const auto value = others.find(buffer.name); value != others.end()) {
+    if (const auto value = others.find(buffer.name); value != others.end())
       validation.same_shape(buffer.name, value->second->sizes(), buffer.tensor.sizes());
-      validation.same_dtype(buffer.name, value->second->scalar_type(), buffer.dtype);
-    }
   }
   validation.finish();
   for (const auto& [name, unit] : units) {

@@ -67,7 +67,6 @@ class Summoned {
     const at::NoGradGuard no_grad;
     state_->set_handle_state(HandleState::summon_full_params);
     try {
-      flat.writeback().take_over_gradients();
       frees_ = !flat.is_gathered(/*full_precision=*/true);
       state_->unshard(state_->call_site(Phase::other));
     } catch (...) {

@@ -323,7 +323,6 @@ void FlatState::failed_forward() {
 
 void FlatState::abandon_forward() {
   training_state_ = TrainingState::idle;
-  handle_state_ = HandleState::idle;
   forward_expected_ = false;
   if (flat_ && (flat_->shown() != Shown::sharded || flat_->is_gathered())) flat_->shard_changed();
 }
@@ -414,7 +413,6 @@ void FlatState::register_reshard_only_hook(TensorList& inputs) {
   const auto done = [weak = weak_from_this()] {
     const auto state = weak.lock();
     if (!state) return;
-    state->training_state_ = TrainingState::forward_backward;
     state->handle_state_ = HandleState::backward_post;
     state->post_backward_reshard();
   };
@@ -441,7 +439,6 @@ void FlatState::pre_backward() {
   }
   round_.backward = Backward::begun;
   prefetch(HandleState::backward_pre);
-  flat_->gradient().restore_precision();
 }
 
 void FlatState::queue_final_callback() {

@@ -32,11 +32,7 @@ void require_length(const char* what, const at::Tensor& tensor, int64_t expected
 
 void Writeback::take_over() {
   const at::NoGradGuard no_grad;
-  if (!shard_.settings().use_orig_params) {
-    take_over_flat_parameter();
-    take_over_gradients();
-    return;
-  }
+  if (!shard_.settings().use_orig_params) return take_over_flat_parameter();
   const bool checks = !shard_.settings().skip_writeback_check;
   if (showing_.how != Shown::sharded && showing_.how != Shown::kept) return;
   if (checks) {

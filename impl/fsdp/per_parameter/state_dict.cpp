@@ -86,7 +86,6 @@ void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& 
     validation.same_shape(name, from.layout.global_shape, entry.layout.global_shape);
     validation.same_layout(name, from.layout, entry.layout);
     validation.same_shape(name + " (shard)", from.local.sizes(), entry.local.sizes());
-    validation.same_dtype(name, from.local.scalar_type(), entry.local.scalar_type());
   };
   const auto pairs = matched(module, state, compare);
   const at::NoGradGuard no_grad;
@@ -98,7 +97,6 @@ void load_full_state_dict(torch::nn::Module& module, const StateDict& state) {
   const auto compare = [](StateDictValidation& validation, const std::string& name,
                           const ShardedTensor& entry, const at::Tensor& whole) {
     validation.same_shape(name, whole.sizes(), entry.layout.global_shape);
-    validation.same_dtype(name, whole.scalar_type(), entry.local.scalar_type());
   };
   const auto pairs = matched(module, state, compare);
   const at::NoGradGuard no_grad;

@@ -19,8 +19,9 @@ ShardedStateDict sharded_state_dict(const torch::nn::Module& module);
 /// Whole copies, on every rank. Collective.
 StateDict full_state_dict(const torch::nn::Module& module);
 
-/// Both check every name, shape, layout and dtype before anything changes, and throw RuntimeError with all
-/// faults found. No communication: with a full state dict each rank cuts out its own part.
+/// Both check every name, shape and layout before anything changes, and throw RuntimeError with all faults
+/// found. Values of another dtype are cast, as by torch.nn.Module. No communication: with a full state dict each
+/// rank cuts out its own part.
 void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& state);
 void load_full_state_dict(torch::nn::Module& module, const StateDict& state);
 

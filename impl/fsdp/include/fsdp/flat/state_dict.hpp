@@ -3,8 +3,8 @@
 // parameters then buffers; tied parameters stand under each of their names. Saving is collective, except for
 // local_state_dict.
 //
-// Loading checks every name, shape, dtype, layout and number of ranks before anything changes, and throws
-// RuntimeError with all faults found.
+// Loading checks every name, shape, layout and number of ranks before anything changes, and throws RuntimeError
+// with all faults found. Values of another dtype are cast, as by torch.nn.Module.
 #include <torch/nn/module.h>
 
 #include <string>
