@@ -1,7 +1,9 @@
-"""Two ranks of the PyTorch testee that all tests of a class share, and how tests read their answers."""
+"""Two ranks of the PyTorch testee that all tests share, and how tests read their answers."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import sys
 import unittest
 from math import prod
@@ -15,14 +17,21 @@ from fsdp_cts_sdk.rehearsal import RankAnswer, Rehearsal
 COMMAND = [sys.executable, str(Path(__file__).resolve().parents[1] / "pytorch_testee")]
 
 
+@functools.cache
+def session_of(world: int) -> Rehearsal:
+    """Importing PyTorch takes longer than most tests, so ranks serve one class after the other."""
+    session = Rehearsal(COMMAND, world)
+    atexit.register(session.__exit__)
+    return session
+
+
 class TesteeCase(unittest.TestCase):
     world = 2
     session: Rehearsal
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.session = Rehearsal(COMMAND, cls.world)
-        cls.addClassCleanup(cls.session.__exit__)
+        cls.session = session_of(cls.world)
 
     def act(self, model: dict[str, Any], plan: dict[str, Any] | None, program: list[Any], data: dict[str, torch.Tensor], **more: Any) -> list[RankAnswer]:
         """Acts the case out; every rank must come to its end."""

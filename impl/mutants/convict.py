@@ -24,12 +24,14 @@ import patches
 
 
 def records_of(bin_folder, mutant, selection):
-    """Exit code of the run and its case records."""
+    """Exit code of the run and its case records; none where the selection is empty."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.ndjson"
         backend = [] if "--backend" in selection else ["--backend", "shm"]  # the faster one
         command = [bin_folder / "fsdp-cts", "run", *selection, *backend, "--testee", f"mutant:{mutant}", "--report", report, "--failures", folder]
         done = subprocess.run(command, capture_output=True, text=True)
+        if "no case is selected" in done.stderr:
+            return done.returncode, []
         if not report.exists():
             sys.exit(f"the run on mutant:{mutant} left no report (exit code {done.returncode}):\n{done.stdout}{done.stderr}")
         lines = [json.loads(line) for line in report.read_text().splitlines()]
@@ -53,12 +55,16 @@ def fault(mutant, status, records, cases):
 
 
 def judged(bin_folder, mutant, selection, cases):
-    """As records_of; with `cases` it ends early where so many convict it, since each that fails costs new ranks."""
+    """As records_of; with `cases` it ends early where so many convict it: each that fails costs new ranks, as does each number of ranks."""
+    looks = [selection]
     if cases and mutant["verdict"] != "pass" and "--max-failures" not in selection:
-        found = records_of(bin_folder, mutant["id"], [*selection, "--max-failures", str(cases)])
-        if not fault(mutant, *found, cases):
-            return found
-    return records_of(bin_folder, mutant["id"], selection)
+        enough = [*selection, "--max-failures", str(cases)]
+        looks = [enough, selection] if "--world" in selection else [[*enough, "--world", "2"], enough, selection]
+    for look in looks:
+        found = records_of(bin_folder, mutant["id"], look)
+        if not fault(mutant, *found, cases or 1):
+            break
+    return found
 
 
 def first_convicting(mutant, records, selection, cases):
