@@ -19,14 +19,14 @@ CommStreams::CommStreams(at::Device device)
       reduce_scatter(device, "reduce_scatter_stream"),
       all_reduce(device, "all_reduce_stream") {}
 
+// Every gather is behind its copy-in.
+
 void CommStreams::gathers_wait_current() const {
   copy_in.wait_current();
-  all_gather.wait_current();
 }
 
 void CommStreams::gathers_wait_event(const StreamEvent& event) const {
   copy_in.wait_event(event);
-  all_gather.wait_event(event);
 }
 
 // What is gathered next may lie in the same memory.
