@@ -37,8 +37,9 @@ CLI::Option* add_judging_options(CLI::App& command, RunOptions& options) {
       ->check(CLI::NonNegativeNumber);
   CLI::Option* limit =
       command
-          .add_option("--max-failures", options.max_failures,
-                      "Stop after so many cases that are not as expected (default: 0, never); the rest is skipped")
+          .add_option(
+              "--max-failures", options.max_failures,
+              "Stop after so many cases that are not as expected (default: 0, never); the rest is skipped")
           ->check(CLI::NonNegativeNumber);
   command
       .add_flag_callback(

@@ -282,8 +282,9 @@ class SuiteRun {
         if (needs_attention(records_.back()) && ++failures == options_.max_failures) throw StoppedEarly{};
       });
     } catch (const StoppedEarly&) {
-      const std::string reason = fmt::format("{} of --max-failures {}: the last was {}", failures, options_.max_failures,
-                                             records_.back().at("id").get<std::string>());
+      const std::string reason =
+          fmt::format("{} of --max-failures {}: the last was {}", failures, options_.max_failures,
+                      records_.back().at("id").get<std::string>());
       for (const Case* each : cases) {
         if (left.contains(each)) add(*each, skipped(*each, reason), nullptr);
       }

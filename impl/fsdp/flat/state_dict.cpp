@@ -119,12 +119,10 @@ void load_full_state_dict(torch::nn::Module& root, const StateDict& state) {
   const at::NoGradGuard no_grad;
   const auto slots = original_slots(root, Ties::every_place);
   const auto buffers = buffers_of(root);
-  const auto given =
-      validated(root, slots, buffers, state,
-                [](StateDictValidation& validation, const std::string& name, const at::Tensor& value,
-                   at::IntArrayRef shape, const OriginalSlot*) {
-                  validation.same_shape(name, value.sizes(), shape);
-                });
+  const auto given = validated(
+      root, slots, buffers, state,
+      [](StateDictValidation& validation, const std::string& name, const at::Tensor& value,
+         at::IntArrayRef shape, const OriginalSlot*) { validation.same_shape(name, value.sizes(), shape); });
   for (const auto& unit : FlatState::all_under(root)) prepare_for_loading(*unit);
   for (const auto& slot : slots) {
     if (slot.state) load_whole(*slot.state, slot.member, *given.at(slot.name));
