@@ -502,8 +502,8 @@ at::Tensor FlatState::copy_in(torch::autograd::variable_list gradients) {
   divide(whole, divided ? 1 : before);
   if (stream) {
     context_->copy_in_inputs.read = StreamEvent::record(device_);
-    context_->reduce_inputs
-        .release();  // only now, so that a copy-in does not wait for the reduction before it
+    // Only now, so that a copy-in does not wait for the reduction before it.
+    context_->reduce_inputs.release();
     keep(context_->reduce_inputs, whole);
     context_->streams.post_backward.wait_current();
   }
@@ -557,9 +557,9 @@ void FlatState::finish_backward(StateContext& context) {
   }
   if (context.reducing) context.reducing->wait_for_reduction();
   context.streams.current_waits_reductions();
-  context.copy_in_inputs.release();  // waits for nothing more, nor does the next line
-  context.reduce_inputs
-      .release();  // of pre_reduce, which waits for the current stream before it uses them again
+  // They wait for nothing more; pre_reduce waits for the current stream before it uses its memory again.
+  context.copy_in_inputs.release();
+  context.reduce_inputs.release();
   context.used_by_reductions.clear();
   context.first_iteration = false;
   context.post_forward_order.clear();
