@@ -57,6 +57,18 @@ class Devices(unittest.TestCase):
         """
         self.assertEqual(output_of(program), ["True", "[]"])
 
+    def test_operators_with_several_outputs_leave_the_heap_whole(self) -> None:
+        program = """
+            loss = torch.ops.aten.nll_loss_forward
+            for _ in range(60):
+                loss(torch.ones(48, 23).to("sim"), torch.zeros(48, dtype=torch.int64).to("sim"), None, 1, -100)
+                [bytearray(size) for size in range(1, 4000, 7)]
+                [torch.empty(size) for size in range(1, 600)]
+            print("whole")
+        """
+        # With the C library's own checks of its heap, where it has them.
+        self.assertEqual(output_of(program, LD_PRELOAD="libc_malloc_debug.so.0", MALLOC_CHECK_="3"), ["whole"])
+
     def test_streams_and_memory_are_a_devices_own(self) -> None:
         program = """
             x = torch.ones(64, device="sim:1")

@@ -177,6 +177,8 @@ class CpuCall {
     arguments_.assign(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     for (std::size_t i = 0; i < count; ++i)
       stack_[stack_.size() - count + i] = to_cpu(arguments_[i], is_written(schema_, i));
+    // A boxed operator with several outputs takes its arguments off the stack before it returns references to them.
+    const std::vector<c10::IValue> kept(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     {
       const InsideTheDevice inside;
       op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
