@@ -24,14 +24,12 @@ import patches
 
 
 def records_of(bin_folder, mutant, selection):
-    """Exit code of the run and its case records; none where the selection is empty."""
+    """Exit code of the run and its case records."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.ndjson"
         backend = [] if "--backend" in selection else ["--backend", "shm"]  # the faster one
         command = [bin_folder / "fsdp-cts", "run", *selection, *backend, "--testee", f"mutant:{mutant}", "--report", report, "--failures", folder]
         done = subprocess.run(command, capture_output=True, text=True)
-        if "no case is selected" in done.stderr:
-            return done.returncode, []
         if not report.exists():
             sys.exit(f"the run on mutant:{mutant} left no report (exit code {done.returncode}):\n{done.stdout}{done.stderr}")
         lines = [json.loads(line) for line in report.read_text().splitlines()]
@@ -55,16 +53,9 @@ def fault(mutant, status, records, cases):
 
 
 def judged(bin_folder, mutant, selection, cases):
-    """As records_of; with `cases` it ends early where so many convict it: each that fails costs new ranks, as does each number of ranks."""
-    looks = [selection]
-    if cases and mutant["verdict"] != "pass" and "--max-failures" not in selection:
-        enough = [*selection, "--max-failures", str(cases)]
-        looks = [enough, selection] if "--world" in selection else [[*enough, "--world", "2"], enough, selection]
-    for look in looks:
-        found = records_of(bin_folder, mutant["id"], look)
-        if not fault(mutant, *found, cases or 1):
-            break
-    return found
+    """As records_of; ends where enough cases convict, since each that fails costs new ranks."""
+    found = records_of(bin_folder, mutant["id"], [*selection, "--max-failures", str(cases)])
+    return records_of(bin_folder, mutant["id"], selection) if fault(mutant, *found, cases) else found
 
 
 def first_convicting(mutant, records, selection, cases):
@@ -125,7 +116,8 @@ def main():
     for name in chosen:
         mutant = known[name]
         selection = arguments.selection or mutant["cases"]
-        status, records = judged(arguments.bin, mutant, selection, None if arguments.whole else arguments.cases)
+        whole = arguments.whole or mutant["verdict"] == "pass" or "--max-failures" in selection
+        status, records = records_of(arguments.bin, name, selection) if whole else judged(arguments.bin, mutant, selection, arguments.cases)
         wrong = fault(mutant, status, records, arguments.cases)
         times = 0 if wrong else 1
         if not wrong and mutant["verdict"] != "pass":

@@ -14,9 +14,9 @@ class Writeback {
   Writeback(FlatShard& shard, FlatGradient& gradient, const Showing& showing)
       : shard_(shard), gradient_(gradient), showing_(showing) {}
 
-  /// Values and gradients of all members. Idempotent; nothing while original parameters are shown whole, where
-  /// users change what was gathered. With FSDP_SKIP_WRITEBACK_CHECK nobody looks for changes: our own objects
-  /// are put back.
+  /// Values and gradients of all members; without use_orig_params the flat parameter's values alone. Idempotent;
+  /// nothing while original parameters are shown whole, where users change what was gathered. With
+  /// FSDP_SKIP_WRITEBACK_CHECK nobody looks for changes: our own objects are put back.
   /// Throws RuntimeError for another number of elements, or other dimensions than the piece's one; InvalidState
   /// for a change of what Shown::kept shows; NotImplemented where one of several slots of a shared parameter
   /// was changed alone. What came before a change that is refused has been taken over by then.
