@@ -30,8 +30,12 @@ def main() -> int:
         parser.error("--without-wait needs --device sim")
 
     from fsdp_cts_sdk import serve
+    from fsdp_cts_sdk.fork_server import serve_forks
     from pytorch_testee.shm_backend import NotThere
 
+    from pytorch_testee import testee as _  # all that takes time to import
+
+    serve_forks()
     try:
         testee = _testee(arguments)
     except NotThere as reason:

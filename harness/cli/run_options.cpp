@@ -22,6 +22,9 @@ void add_testee_options(CLI::App& command, RunOptions& options) {
       "<case>/rank<N>.json");
   command.add_option("--sim-memory", testee.sim_memory,
                      "With --device sim: the memory of each device, such as 64MB or 2GiB (default: 80GiB)");
+  command.add_flag("--fork-server", testee.fork_server,
+                   "The testee's command can be a fork server, which loads its libraries once for all ranks "
+                   "(PROTOCOL.md §10); ours are without this flag");
   command.add_option("--timeout", options.timeout, "Seconds that one step may take (default: 30)")
       ->check(CLI::PositiveNumber);
   command.add_option("--env", testee.environment, "NAME=VALUE, set for the testee's ranks (repeatable)")

@@ -91,18 +91,33 @@ Process::Process(const std::vector<std::string>& command, const std::vector<std:
     throw exec_error(command[0], error);
   }
   output_ = output[0];
+  try {
+    watch();
+  } catch (...) {
+    ::close(output_);
+    throw;
+  }
+}
+
+Process::Process(pid_t child, int output, const Guardian& guardian)
+    : guardian_(guardian), pid_(child), output_(output) {
+  guardian.announce(child);
+  watch();
+}
+
+// Throws SpawnError, and the process has ended.
+void Process::watch() {
   ::fcntl(output_, F_SETFL, O_NONBLOCK);
   ::fcntl(output_, F_SETPIPE_SZ, 1 << 20);  // a noisy rank wakes the runner less often; refused is fine
   pidfd_ = static_cast<int>(
       ::syscall(SYS_pidfd_open, pid_, 0));  // glibc 2.36 declares pidfd_open without C linkage
-  if (pidfd_ < 0) {
-    error = errno;
-    ::close(output_);
-    ::kill(-pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);  // it has only just begun to run and dies at once
-    guardian.forget(pid_);
-    throw SpawnError("no_process", "cannot watch \"" + command[0] + "\": " + std::strerror(error));
-  }
+  if (pidfd_ >= 0) return;
+  const int error = errno;
+  ::kill(-pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);  // it has only just begun to run and dies at once
+  guardian_.forget(pid_);
+  throw SpawnError("no_process",
+                   "cannot watch process " + std::to_string(pid_) + ": " + std::strerror(error));
 }
 
 Process::~Process() {

@@ -29,6 +29,9 @@ class Process {
   // process's end. Throws SpawnError when the program did not begin to run.
   Process(const std::vector<std::string>& command, const std::vector<std::string>& environment,
           const Guardian& guardian);
+  // Takes over a child that leads its own process group, and the pipe that its output comes through. Throws
+  // SpawnError; the pipe is the caller's then.
+  Process(pid_t child, int output, const Guardian& guardian);
   // Kills and reaps the whole process group; waits half a second at most for what does not die of that.
   ~Process();
   Process(const Process&) = delete;
@@ -46,6 +49,8 @@ class Process {
   bool group_gone();
 
  private:
+  void watch();
+
   const Guardian& guardian_;
   pid_t pid_ = -1;
   int pidfd_ = -1;

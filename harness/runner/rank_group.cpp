@@ -24,19 +24,6 @@
 namespace fsdp_cts {
 namespace {
 
-// The runner's own environment with `changes` on top. What an outer run of the suite has set for its ranks is
-// not handed on.
-std::vector<std::string> environment_with(const std::map<std::string, std::string>& changes) {
-  std::vector<std::string> result;
-  for (char** each = environ; *each != nullptr; ++each) {
-    const std::string entry = *each;
-    const std::string name = entry.substr(0, entry.find('='));
-    if (!changes.contains(name) && name != "FSDP_CTS_ROLE") result.push_back(entry);
-  }
-  for (const auto& [name, value] : changes) result.push_back(name + "=" + value);
-  return result;
-}
-
 constexpr std::size_t max_findings = 256;  // of a device, kept of one case
 constexpr std::size_t max_uses = 4096;     // a program has fewer steps, times ranks
 
@@ -69,12 +56,13 @@ std::string seconds(Deadlines::Duration duration) {
 // Starting
 
 RankGroup::RankGroup(EventLoop& loop, const Guardian& guardian, const Testee& testee, int world,
-                     const Limits& limits, GroupHome home)
+                     const Limits& limits, GroupHome home, ForkServer* fork_server)
     : loop_(loop),
       guardian_(guardian),
       testee_(testee),
       limits_(limits),
       home_(std::move(home)),
+      fork_server_(fork_server),
       strays_(home_.mark) {
   for (int rank = 0; rank < world; ++rank) ranks_.emplace_back(limits);
 }
@@ -150,9 +138,7 @@ void RankGroup::start_process(int number) {
       std::make_unique<Listener>(Listener::unix_socket(home_.folder / (std::to_string(number) + ".sock")));
   loop_.watch(rank.listener->fd(), [this, &rank, number] { accept(*rank.listener, number); });
 
-  std::map<std::string, std::string> variables = testee_.environment;
-  // As torchrun does: W ranks with a thread per core each would stand in each other's way.
-  if (std::getenv("OMP_NUM_THREADS") == nullptr) variables.try_emplace("OMP_NUM_THREADS", "1");
+  Variables variables;
   variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(number);
   variables["WORLD_SIZE"] = std::to_string(world());
   variables["MASTER_ADDR"] = "127.0.0.1";
@@ -160,8 +146,12 @@ void RankGroup::start_process(int number) {
   variables["FSDP_CTS_SOCKET"] = rank.listener->address();
   variables["FSDP_CTS_TOKEN"] = home_.token;
   variables["FSDP_CTS_RENDEZVOUS"] = home_.folder / "rendezvous";
-  if (testee_.oracle) variables["FSDP_CTS_ROLE"] = "oracle";
-  rank.process = std::make_unique<Process>(testee_.command, environment_with(variables), guardian_);
+  if (fork_server_)
+    rank.process = fork_server_->fork(variables, home_.folder / (std::to_string(number) + ".out"));
+  if (!rank.process) {
+    variables.merge(testee_variables(testee_));
+    rank.process = std::make_unique<Process>(testee_.command, environment_with(variables), guardian_);
+  }
   loop_.watch(rank.process->output(), [this, &rank] { take_output(rank); });
   loop_.watch(rank.process->end(), [this, &rank] { process_ended(rank); });
 }

@@ -19,6 +19,8 @@
 
 #include "harness/runner/blame.hpp"
 #include "harness/runner/event_loop.hpp"
+#include "harness/runner/fork_server.hpp"
+#include "harness/runner/group_home.hpp"
 #include "harness/runner/guardian.hpp"
 #include "harness/runner/listener.hpp"
 #include "harness/runner/rank_link.hpp"
@@ -42,19 +44,11 @@ struct Assignment {
   double slowness = 1;  // how many times as long as others the case and its steps may take
 };
 
-// What belongs to one group alone. The token begins with the mark's value, by which stray processes are
-// found.
-struct GroupHome {
-  std::filesystem::path folder;  // exists
-  std::string token;
-  std::string mark;  // "FSDP_CTS_TOKEN=<session>-<group>-"
-};
-
 class RankGroup {
  public:
-  // `testee` and `limits` must outlive the group.
+  // `testee`, `limits` and `fork_server` must outlive the group; null: ranks are started one by one.
   RankGroup(EventLoop& loop, const Guardian& guardian, const Testee& testee, int world, const Limits& limits,
-            GroupHome home);
+            GroupHome home, ForkServer* fork_server);
   // Kills what is still there.
   ~RankGroup();
   RankGroup(const RankGroup&) = delete;
@@ -149,6 +143,7 @@ class RankGroup {
   const Testee& testee_;
   const Limits& limits_;
   GroupHome home_;
+  ForkServer* fork_server_;
 
   Phase phase_ = Phase::fresh;
   std::vector<Rank> ranks_;

@@ -99,11 +99,13 @@ Session::Session(SessionOptions options)
 
 Session::~Session() {
   slots_.clear();
+  fork_servers_.clear();
   ::prctl(PR_SET_CHILD_SUBREAPER, former_subreaper_);
 }
 
 void Session::run(const std::vector<Job>& jobs, const Completed& completed, const EndedBadly& ended_badly) {
   std::vector<Lane> lanes = lanes_of(jobs);
+  start_fork_servers(lanes);
   process_ready_events(loop_);  // ranks that have died since the last run get no case
   try {
     for (std::size_t left = jobs.size(); left > 0;) {
@@ -203,7 +205,8 @@ void Session::start_job(Lane& lane, const Job& job) {
   }
 }
 
-bool Session::may_start(const Lane& lane) const {
+bool Session::may_start(const Lane& lane) {
+  if (const ForkServer* server = fork_server_of(*lane.testee); server && server->starting()) return false;
   if (lane.running == 0) return true;
   if (options_.jobs > 0) return lane.running < options_.jobs;
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -214,15 +217,36 @@ Session::Slot& Session::slot_for(const Testee& testee, int world) {
   for (Slot& slot : slots_) {
     if (slot.group->idle() && &slot.group->testee() == &testee && slot.group->world() == world) return slot;
   }
-  const std::string prefix = name_ + "-" + std::to_string(++groups_) + "-";
-  GroupHome home{scratch_.folder() / ("g" + std::to_string(groups_)), prefix + random_word(),
-                 "FSDP_CTS_TOKEN=" + prefix};
+  GroupHome home = home_of("g" + std::to_string(++groups_));
   if (testee.self && !testee.self->token.empty()) home.token = testee.self->token;
-  make_folder(home.folder);
-  slots_.push_back(
-      {std::make_unique<RankGroup>(loop_, guardian_, testee, world, options_.limits, std::move(home)),
-       nullptr});
+  slots_.push_back({std::make_unique<RankGroup>(loop_, guardian_, testee, world, options_.limits,
+                                                std::move(home), fork_server_of(testee)),
+                    nullptr});
   return slots_.back();
+}
+
+GroupHome Session::home_of(const std::string& group) const {
+  const std::string prefix = name_ + "-" + group + "-";
+  GroupHome home{scratch_.folder() / group, prefix + random_word(), "FSDP_CTS_TOKEN=" + prefix};
+  make_folder(home.folder);
+  return home;
+}
+
+void Session::start_fork_servers(const std::vector<Lane>& lanes) {
+  for (const Lane& lane : lanes) {
+    const Testee& testee = *lane.testee;
+    if (!testee.forks || testee.self || testee.oracle || fork_servers_.contains(&testee)) continue;
+    try {
+      fork_servers_.try_emplace(&testee, loop_, guardian_, testee, options_.limits.deadlines,
+                                home_of("f" + std::to_string(fork_servers_.size() + 1)));
+    } catch (const ScratchError&) {  // the ranks will say so
+    }
+  }
+}
+
+ForkServer* Session::fork_server_of(const Testee& testee) {
+  const auto found = fork_servers_.find(&testee);
+  return found == fork_servers_.end() ? nullptr : &found->second;
 }
 
 void Session::dismiss_idle(const std::vector<Lane>& lanes) {
@@ -268,10 +292,12 @@ Json Session::checkpoints_of(const Case& a_case) const {
 void Session::wait() {
   Clock::time_point until = Clock::time_point::max();
   for (const Slot& slot : slots_) until = std::min(until, slot.group->deadline());
+  for (const auto& [testee, server] : fork_servers_) until = std::min(until, server.deadline());
   // What has arrived is handled before a deadline counts, also when a callback took its time.
   if (loop_.run_once(until)) process_ready_events(loop_);
   const Clock::time_point now = Clock::now();
   for (Slot& slot : slots_) slot.group->on_time(now);
+  for (auto& [testee, server] : fork_servers_) server.on_time(now);
 }
 
 void Session::collect() {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "harness/runner/data_files.hpp"
+#include "harness/runner/fork_server.hpp"
 #include "harness/runner/interruption.hpp"
 #include "harness/runner/rank_group.hpp"
 #include "harness/runner/run.hpp"
@@ -108,8 +109,11 @@ class Session {
   std::vector<Lane> lanes_of(const std::vector<Job>& jobs) const;
   void start_jobs(std::vector<Lane>& lanes);
   void start_job(Lane& lane, const Job& job);
-  bool may_start(const Lane& lane) const;
+  bool may_start(const Lane& lane);
+  void start_fork_servers(const std::vector<Lane>& lanes);
+  ForkServer* fork_server_of(const Testee& testee);
   Slot& slot_for(const Testee& testee, int world);
+  GroupHome home_of(const std::string& group) const;
   void dismiss_idle(const std::vector<Lane>& lanes);
   Assignment assignment_of(const Job& job, const Lane& lane);
   Json checkpoints_of(const Case& a_case) const;  // {save, load}: folders, as far as the case has them
@@ -125,6 +129,7 @@ class Session {
   EventLoop loop_;
   DataFiles data_;
   std::filesystem::path checkpoints_;
+  std::map<const Testee*, ForkServer> fork_servers_;
   std::list<Slot> slots_;
   std::vector<Completion> completions_;  // not yet reported
   long groups_ = 0;

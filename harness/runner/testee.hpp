@@ -32,6 +32,7 @@ struct Testee {
   std::vector<std::string> command;  // program (looked up in PATH) and arguments; not used with `self`
   std::map<std::string, std::string> environment;  // on top of the runner's own
   bool oracle = false;                             // one process that answers for all ranks (PROTOCOL.md §6)
+  bool forks = false;                              // its command can be a fork server (PROTOCOL.md §10)
   std::optional<SelfLaunch> self;                  // ranks are started elsewhere and connect over TCP
 };
 

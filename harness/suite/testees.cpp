@@ -103,6 +103,12 @@ void check_simulation(const TesteeChoice& choice) {
                     choice.sim_memory));
 }
 
+// What a CUDA library has begun in one process does not go on in its child.
+bool can_fork(const TesteeChoice& choice) {
+  const bool ours = choice.spec == "cpp" || choice.spec == "pytorch" || choice.spec.starts_with("mutant:");
+  return choice.fork_server || (ours && choice.device != "cuda");
+}
+
 std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
   const std::string& spec = choice.spec;
   if (spec == "cpp") {
@@ -177,6 +183,7 @@ Testee testee_from(const TesteeChoice& choice, const Suite& suite) {
   Testee testee;
   testee.name = choice.spec;
   testee.command = command_of(choice, suite);
+  testee.forks = can_fork(choice);
   for (const auto& [option, value] :
        {std::pair("--backend", choice.backend), std::pair("--device", choice.device)}) {
     if (value.empty()) continue;

@@ -17,6 +17,7 @@ struct TesteeChoice {
   std::string backend;       // passed on as --backend and --device where given
   std::string device;
   std::vector<std::string> environment;  // NAME=VALUE, for its ranks
+  bool fork_server = false;              // a command line that can be one
   std::string sim_machine;               // of --device sim: whose virtual time it keeps,
   std::string sim_trace;                 // the folder for what ran when,
   std::string sim_memory;                // and the limit of each device, such as 64MB

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "harness/protocol/fork_server.hpp"
 #include "harness/sdk/cpp/serve.hpp"
 #include "impl/testee/testee.hpp"
 
@@ -37,6 +38,7 @@ int serve(int argc, char** argv, const std::string& variant,
 
 void run(int argc, char** argv, const std::string& variant,
          std::function<void(const std::string&)> case_begins) {
+  serve_forks();
   sdk::leave(serve(argc, argv, variant, std::move(case_begins)));
 }
 

@@ -71,7 +71,7 @@ class Leftovers : public SessionTest {
     return true;
   }
 
-  bool nothing_left() const { return ranks_alive().empty() && std::filesystem::is_empty(root()); }
+  bool nothing_left() const { return processes_alive().empty() && std::filesystem::is_empty(root()); }
 };
 
 TEST_F(Leftovers, GrandchildrenAreEndedWithTheirRank) {

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -46,7 +47,7 @@ SessionTest::~SessionTest() {
 
 void SessionTest::TearDown() {
   EXPECT_THAT(contents(root_), IsEmpty());
-  EXPECT_THAT(ranks_alive(), IsEmpty());
+  EXPECT_THAT(processes_alive(), IsEmpty());
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
   EXPECT_EQ(errno, ECHILD);
   EXPECT_LE(open_descriptors(),
@@ -77,16 +78,48 @@ Outcome SessionTest::run(const Testee& testee, const std::vector<Case>& cases,
   return outcome;
 }
 
-std::vector<int> SessionTest::ranks_alive() const {
+std::vector<int> SessionTest::processes_alive(const std::string& with) const {
   std::vector<int> found;
   for (const auto& each : std::filesystem::directory_iterator("/proc")) {
     const int pid = std::atoi(each.path().filename().c_str());
     if (pid == 0) continue;
     std::ifstream file(each.path() / "environ", std::ios::binary);
     const std::string environment{std::istreambuf_iterator<char>(file), {}};
-    if (environment.find("FSDP_CTS_SOCKET=" + root_.string()) != std::string::npos) found.push_back(pid);
+    const auto names = [&](const char* variable) {
+      return environment.find(variable + root_.string()) != std::string::npos;
+    };
+    const auto token = environment.find("FSDP_CTS_TOKEN=");
+    if ((names("FSDP_CTS_SOCKET=") || names("FSDP_CTS_FORK_SERVER=")) && token != std::string::npos &&
+        environment.substr(token, environment.find('\0', token) - token).find(with) != std::string::npos)
+      found.push_back(pid);
   }
   return found;
+}
+
+StartLog::StartLog() {
+  std::string pattern = "/tmp/cts-log-XXXXXX";
+  ::close(::mkstemp(pattern.data()));
+  file_ = pattern;
+}
+
+StartLog::~StartLog() {
+  std::filesystem::remove(file_);
+}
+
+Testee StartLog::noting(const std::string& what, const std::string& arguments) const {
+  Testee testee;
+  testee.name = "noting";
+  testee.command = {"sh", "-c",
+                    "echo " + what + " >> " + file_.string() + "; exec " FAULT_TESTEE " " + arguments};
+  return testee;
+}
+
+std::vector<std::string> StartLog::lines() const {
+  std::ifstream in(file_);
+  std::vector<std::string> result;
+  for (std::string line; std::getline(in, line);) result.push_back(line);
+  std::sort(result.begin(), result.end());
+  return result;
 }
 
 Testee fault_testee(std::vector<std::string> arguments) {
@@ -94,6 +127,7 @@ Testee fault_testee(std::vector<std::string> arguments) {
   testee.name = "fault_testee";
   testee.command = {FAULT_TESTEE};
   testee.command.insert(testee.command.end(), arguments.begin(), arguments.end());
+  testee.forks = std::getenv("FSDP_CTS_TEST_FORKS") != nullptr;
   return testee;
 }
 

@@ -40,14 +40,30 @@ class SessionTest : public ::testing::Test {
   Outcome run(const Testee& testee, const std::vector<Case>& cases, const SessionOptions& options);
 
   const std::filesystem::path& root() const { return root_; }
-  // Processes with the test's scratch root in their environment: the ranks and what they have started.
-  std::vector<int> ranks_alive() const;
+  // Processes with the test's scratch root in their environment, and with this in their token.
+  std::vector<int> processes_alive(const std::string& with = "") const;
+  // The ranks and what they have started.
+  std::vector<int> ranks_alive() const { return processes_alive("-g"); }
 
  private:
   std::filesystem::path root_;
   std::size_t descriptors_before_ = 0;
 };
 
+// A log that the testee's processes write to, outside the session's scratch root: one line per start.
+class StartLog {
+ public:
+  StartLog();
+  ~StartLog();
+  // The testee, behind a shell that notes something first.
+  Testee noting(const std::string& what, const std::string& arguments = "") const;
+  std::vector<std::string> lines() const;  // sorted
+
+ private:
+  std::filesystem::path file_;
+};
+
+// With FSDP_CTS_TEST_FORKS in the environment its ranks are forked by a server.
 Testee fault_testee(std::vector<std::string> arguments);
 
 // A case with the program build, shard, forward, backward, observe (steps 0 to 4) and no model.

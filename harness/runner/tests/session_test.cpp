@@ -23,35 +23,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// A log that the testee's processes write to, outside the session's scratch root: one line per start.
-class StartLog {
- public:
-  StartLog() {
-    std::string pattern = "/tmp/cts-log-XXXXXX";
-    ::close(::mkstemp(pattern.data()));
-    file_ = pattern;
-  }
-  ~StartLog() { std::filesystem::remove(file_); }
-  // The testee, behind a shell that notes something first.
-  Testee noting(const std::string& what, const std::string& arguments = "") const {
-    Testee testee;
-    testee.name = "noting";
-    testee.command = {"sh", "-c",
-                      "echo " + what + " >> " + file_.string() + "; exec " FAULT_TESTEE " " + arguments};
-    return testee;
-  }
-  std::vector<std::string> lines() const {
-    std::ifstream in(file_);
-    std::vector<std::string> result;
-    for (std::string line; std::getline(in, line);) result.push_back(line);
-    std::sort(result.begin(), result.end());
-    return result;
-  }
-
- private:
-  std::filesystem::path file_;
-};
-
 class SessionRuns : public SessionTest {};
 
 TEST_F(SessionRuns, RanksServeOneCaseAfterTheOther) {

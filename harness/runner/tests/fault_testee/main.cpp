@@ -18,6 +18,9 @@
 //   --megabytes M  how much `noise` writes (default 200)
 //   --name NAME, --version VERSION  what hello says of the implementation
 //
+// Faults as a fork server:
+//   server_exits server_hangs server_refuses server_names_the_runner server_names_nobody
+//   server_says_nothing
 // Faults before hello:
 //   start_exit_0 start_exit_1 start_sigkill never_hello done_before_hello wrong_version wrong_token
 //   wrong_rank one_process (rank 0's process speaks for the faulty rank, too)
@@ -52,8 +55,10 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "harness/protocol/channel.hpp"
+#include "harness/protocol/fork_server.hpp"
 #include "harness/runner/tests/fault_testee/answers.hpp"
 #include "harness/runner/tests/fault_testee/faults.hpp"
 
@@ -92,6 +97,26 @@ Json hello(const std::string& fault, const Options& options, int rank) {
           {"device", "cpu"},
           {"reduction_order", "rank"},
           {"environment", Json::object()}};
+}
+
+// Instead of serve_forks, or before it.
+void harm_fork_server(const std::string& fault) {
+  const char* address = std::getenv("FSDP_CTS_FORK_SERVER");
+  if (address == nullptr || !fault.starts_with("server_")) return;
+  if (fault == "server_exits") ::_exit(3);
+  if (fault == "server_hangs") harm_process("hang", 0);
+  if (fault == "server_refuses") {
+    std::thread([] { ::pause(); }).detach();
+    return;
+  }
+  Channel channel = Channel::connect(address);
+  const auto request = channel.receive();
+  if (fault == "server_says_nothing") ::_exit(0);
+  const pid_t nobody = 0x3FFFFF;
+  channel.send({{"type", "forked"}, {"process", fault == "server_names_the_runner" ? ::getppid() : nobody}});
+  while (channel.receive()) {
+  }
+  ::_exit(0);
 }
 
 void harm_start(const std::string& fault, Channel& channel) {
@@ -187,6 +212,8 @@ int main(int argc, char** argv) {
   app.add_option("--version", options.version);
   CLI11_PARSE(app, argc, argv);
 
+  harm_fork_server(options.fault);
+  fsdp_cts::serve_forks();
   const Place place{environment_number("RANK"), environment_number("WORLD_SIZE")};
   const bool faulty = options.faulty_rank < 0 || options.faulty_rank == place.rank;
   const std::string fault = faulty ? options.fault : "";
