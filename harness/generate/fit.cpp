@@ -46,8 +46,8 @@ std::vector<std::string> fit_data(std::vector<Drawn>& drawn, int draws, const Te
       places.push_back(i);
     }
     if (asked.empty()) break;
-    const std::vector<std::string> why = why_unfit_each(asked, oracle, session);
-    for (std::size_t k = 0; k < why.size(); ++k) unfit[places[k]] = why[k];
+    const std::vector<Unfit> answers = why_unfit_each(asked, oracle, session);
+    for (std::size_t k = 0; k < answers.size(); ++k) unfit[places[k]] = answers[k].why;
   }
   return unfit;
 }

@@ -13,7 +13,6 @@ namespace {
 struct Question {
   std::vector<Case*> askers;
   Case drawn;
-  std::string unfit;
 };
 
 std::string key_of(const Case& a_case, std::int64_t seed) {
@@ -40,24 +39,22 @@ FreshDraws draw_fresh_data(const std::vector<Case*>& cases, std::int64_t seed, c
       question.drawn = with_fresh_data(*question.askers.front(), seed, draw);
       asked.push_back(&question.drawn);
     }
-    const std::vector<std::string> unfit = why_unfit_each(asked, oracle, session);
-    auto why = unfit.begin();
-    for (auto each = open.begin(); each != open.end();) {
+    const std::vector<Unfit> answers = why_unfit_each(asked, oracle, session);
+    auto answer = answers.begin();
+    for (auto each = open.begin(); each != open.end(); ++answer) {
       Question& question = each->second;
-      question.unfit = *why++;
-      if (!question.unfit.empty()) {
-        ++each;
+      if (!answer->why.empty()) {
+        for (const Case* asker : question.askers) result.unfit[asker->id] = answer->why;
+        each = answer->for_any_draw ? open.erase(each) : std::next(each);
         continue;
       }
       for (Case* asker : question.askers) {
+        result.unfit.erase(asker->id);
         result.draws[asker->id] = draw;
         *asker = with_fresh_data(*asker, seed, draw);
       }
       each = open.erase(each);
     }
-  }
-  for (const auto& [key, question] : open) {
-    for (const Case* asker : question.askers) result.unfit[asker->id] = question.unfit;
   }
   session.close();
   leave_out_other_data(cases, result);

@@ -8,17 +8,17 @@
 namespace fsdp_cts {
 namespace {
 
-std::string verdict_on(const Case& a_case, const OwnedTruth& native, const OwnedTruth& widened) {
+Unfit verdict_on(const Case& a_case, const OwnedTruth& native, const OwnedTruth& widened) {
   for (const OwnedTruth* truth : {&native, &widened}) {
-    if (truth->problem) return truth->problem->summary;
+    if (truth->problem) return {truth->problem->summary, true};
   }
-  return why_unfit(a_case, native.evidence, widened.evidence).value_or("");
+  return {why_unfit(a_case, native.evidence, widened.evidence).value_or("")};
 }
 
 }  // namespace
 
-std::vector<std::string> why_unfit_each(const std::vector<const Case*>& cases, const Testee& oracle,
-                                        Session& session) {
+std::vector<Unfit> why_unfit_each(const std::vector<const Case*>& cases, const Testee& oracle,
+                                  Session& session) {
   std::vector<Job> jobs;
   std::map<const Case*, std::size_t> index;
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -26,7 +26,7 @@ std::vector<std::string> why_unfit_each(const std::vector<const Case*>& cases, c
     for (const char* precision : {"native", "float64"})
       jobs.push_back({&oracle, cases[i], {{"reduction_order", exact_order}, {"precision", precision}}});
   }
-  std::vector<std::string> unfit(cases.size());
+  std::vector<Unfit> unfit(cases.size());
   // A truth is kept until the other one of its case is there.
   std::map<std::size_t, OwnedTruth> natives, widened;
   session.run(jobs, [&](const Job& job, CaseRun&& run) {

@@ -243,8 +243,8 @@ class SuiteRun {
     std::erase_if(cases, [&](const Case* each) {
       const auto unfit = drawn.unfit.find(each->id);
       if (unfit == drawn.unfit.end()) return false;
-      left_out.emplace_back(each, fmt::format("fresh data {}: none of {} draws is fit for the exact lane",
-                                              *options_.fresh_data, max_draws));
+      left_out.emplace_back(each, fmt::format("fresh data {}: no draw is fit for the exact lane: {}",
+                                              *options_.fresh_data, unfit->second));
       return true;
     });
   }
