@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import tempfile
-import textwrap
 import unittest
-from pathlib import Path
 
-GOLDEN = Path(__file__).resolve().parents[1]
+from rank_programs import outputs_of
+
 PACKAGE = os.environ.get("FSDP_CTS_SIM_PACKAGE")
 
 # One rank of two. Prints whether losses and parameters equal the CPU's bit for bit, and the codes of what was found.
@@ -69,18 +65,7 @@ _RANK = """
 @unittest.skipUnless(PACKAGE, "the build has made no package fsdp_sim")
 class Simulation(unittest.TestCase):
     def answers(self, how: str, forgotten: str = "") -> list[str]:
-        path = os.pathsep.join([str(GOLDEN), str(GOLDEN.parent / "harness" / "sdk" / "python")])
-        with tempfile.TemporaryDirectory() as folder:
-            ranks = [
-                subprocess.Popen(
-                    [sys.executable, "-c", textwrap.dedent(_RANK), f"{folder}/rendezvous", forgotten, how],
-                    env={**os.environ, "PYTHONPATH": path, "RANK": str(rank), "LOCAL_RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"},
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-                for rank in range(2)
-            ]
-            return [rank.communicate(timeout=300)[0].strip() for rank in ranks]
+        return [printed.strip() for printed in outputs_of(_RANK, forgotten, how)]
 
     def test_values_are_the_cpus(self) -> None:
         for how in ("fsdp2", "bf16", "offload", "fsdp1"):

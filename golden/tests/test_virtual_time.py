@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
-import textwrap
 import unittest
 from pathlib import Path
 from typing import Any
 
-GOLDEN = Path(__file__).resolve().parents[1]
+from rank_programs import outputs_of
+
 PACKAGE = os.environ.get("FSDP_CTS_SIM_PACKAGE")
 
 # One rank of two: a decoder of 8 blocks, of which the third step is measured. Prints the numbers as JSON.
@@ -66,24 +64,13 @@ _RANK = """
         numbers = fsdp_sim.since_mark()
     print(json.dumps({**dataclasses.asdict(numbers), "findings": len(fsdp_sim.drain_findings())}))
     dist.destroy_process_group()
+    fsdp_sim.write_trace()
 """
 
 
 def step(machine: str, how: str = "", trace: str = "") -> list[dict[str, Any]]:
     """By rank."""
-    path = os.pathsep.join([str(GOLDEN), str(GOLDEN.parent / "harness" / "sdk" / "python")])
-    settings = {"FSDP_SIM_MACHINE": machine, "FSDP_SIM_TRACE": trace, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo"}
-    with tempfile.TemporaryDirectory() as folder:
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-c", textwrap.dedent(_RANK), f"{folder}/rendezvous", how],
-                env={**os.environ, **settings, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-        return [json.loads(rank.communicate(timeout=300)[0]) for rank in ranks]
+    return [json.loads(printed) for printed in outputs_of(_RANK, how, FSDP_SIM_MACHINE=machine, FSDP_SIM_TRACE=trace)]
 
 
 @unittest.skipUnless(PACKAGE, "the build has made no package fsdp_sim")
