@@ -235,7 +235,7 @@ GroupHome Session::home_of(const std::string& group) const {
 void Session::start_fork_servers(const std::vector<Lane>& lanes) {
   for (const Lane& lane : lanes) {
     const Testee& testee = *lane.testee;
-    if (!testee.forks || testee.self || testee.oracle || fork_servers_.contains(&testee)) continue;
+    if (!testee.forks || testee.self || fork_servers_.contains(&testee)) continue;
     try {
       fork_servers_.try_emplace(&testee, loop_, guardian_, testee, options_.limits.deadlines,
                                 home_of("f" + std::to_string(fork_servers_.size() + 1)));

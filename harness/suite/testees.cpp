@@ -208,6 +208,7 @@ Testee oracle_of(const Suite& suite, const std::string& device) {
   oracle.command = {program(suite, "fsdp_reference", "the reference")};
   if (device == "sim") oracle.command.push_back("--count-memory");
   oracle.oracle = true;
+  oracle.forks = true;
   return oracle;
 }
 
