@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
 namespace fsdp_cts {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::Pair;
 
 TEST(FreshDraws, WhoLoadsWhatWasMadeWithOtherDataIsLeftOut) {
@@ -35,6 +40,31 @@ TEST(FreshDraws, WhoContinuesOneWithoutFitDataIsLeftOut) {
   leave_out_other_data({&cases[0], &cases[1]}, drawn);
   EXPECT_TRUE(drawn.draws.empty());
   EXPECT_EQ(drawn.unfit.size(), 2u);
+}
+
+// No data would help it, and each draw would cost two starts of the reference.
+TEST(FreshDraws, WhatTheReferenceCannotActOutIsDrawnOnce) {
+  const std::filesystem::path log = std::filesystem::path(::testing::TempDir()) / "fresh_draws_starts";
+  std::filesystem::remove(log);
+  Testee oracle;
+  oracle.command = {"/bin/sh", "-c", "echo >> " + log.string() + "; exit 1"};
+  oracle.oracle = true;
+  Case a_case;
+  a_case.id = "a";
+  a_case.world = 2;
+  a_case.switches = a_case.models = a_case.plans = Json::object();
+  a_case.program = a_case.expect = Json::array();
+  a_case.data = {{"seed", 1},
+                 {"parameters", {{"formula", "ordinary"}, {"scale", "fan_in"}, {"norms", "constant"}}},
+                 {"inputs", Json::object()}};
+  const FreshDraws drawn = draw_fresh_data({&a_case}, 7, oracle, {});
+  EXPECT_TRUE(drawn.draws.empty());
+  EXPECT_THAT(drawn.unfit, ElementsAre(Pair("a", HasSubstr("ended with exit code 1"))));
+  std::ifstream in(log);
+  const auto starts = std::count(std::istreambuf_iterator<char>(in), {}, '\n');
+  EXPECT_GE(starts, 1);
+  EXPECT_LE(starts, 4);
+  std::filesystem::remove(log);
 }
 
 }  // namespace
