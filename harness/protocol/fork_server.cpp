@@ -58,14 +58,14 @@ void show_token(const std::string& token) {
 
 // In the forked process. Says who it is once it has a process group of its own, and goes on when the process
 // between it and the server is gone: the runner is its parent then.
-void become_rank(const Json& request, pid_t runner, int report, int go) {
+void become_rank(const Json& request, int report, int go) {
   ::setpgid(0, 0);
   open_output(request.at("output"));
   const pid_t self = ::getpid();
   char may_go = 0;
   if (::write(report, &self, sizeof(self)) != sizeof(self) || !read_whole(go, &may_go, 1)) ::_exit(1);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != runner) ::_exit(1);  // it died before the line above
+  if (::getppid() != request.at("runner").get<pid_t>()) ::_exit(1);  // it died before the line above
   ::close(report);
   ::close(go);
   show_token(request.at("environment").at("FSDP_CTS_TOKEN"));
@@ -75,7 +75,7 @@ void become_rank(const Json& request, pid_t runner, int report, int go) {
 }
 
 // The process, or 0 in it.
-pid_t fork_rank(const Json& request, pid_t runner) {
+pid_t fork_rank(const Json& request) {
   expect_one_thread();
   int report[2], go[2];
   if (::pipe2(report, O_CLOEXEC) != 0 || ::pipe2(go, O_CLOEXEC) != 0)
@@ -86,7 +86,7 @@ pid_t fork_rank(const Json& request, pid_t runner) {
     ::close(report[0]);
     ::close(go[1]);
     if (const pid_t rank = ::fork(); rank != 0) ::_exit(rank < 0 ? 1 : 0);
-    become_rank(request, runner, report[1], go[0]);
+    become_rank(request, report[1], go[0]);
     return 0;
   }
   ::close(report[1]);
@@ -110,13 +110,12 @@ Json refusal(const std::exception& reason) {
 void serve_forks() {
   const char* address = std::getenv(address_variable);
   if (address == nullptr) return;
-  const pid_t runner = ::getppid();
   try {
     Channel channel = Channel::connect(address);
     while (const std::optional<Json> request = channel.receive()) {
       Json answer;
       try {
-        const pid_t rank = fork_rank(*request, runner);
+        const pid_t rank = fork_rank(*request);
         if (rank == 0) return;
         answer = {{"type", "forked"}, {"process", rank}};
       } catch (const std::exception& reason) {

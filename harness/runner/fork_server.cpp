@@ -113,7 +113,8 @@ std::unique_ptr<Process> ForkServer::fork(const Variables& variables, const std:
 
 std::optional<pid_t> ForkServer::ask(const Variables& variables, const std::filesystem::path& output) {
   try {
-    channel_->send({{"type", "fork"}, {"environment", variables}, {"output", output.string()}});
+    channel_->send(
+        {{"type", "fork"}, {"environment", variables}, {"output", output.string()}, {"runner", ::getpid()}});
     const std::optional<Json> answer = channel_->receive();
     if (!answer || answer->at("type") != "forked") return std::nullopt;
     const auto process = answer->at("process").get<pid_t>();

@@ -77,6 +77,16 @@ INSTANTIATE_TEST_SUITE_P(Every, FaultyForkServer,
                                            "server_says_nothing"),
                          [](const auto& each) { return each.param; });
 
+// The server may be a child of a script that the runner started.
+TEST_F(ForkedRanks, ComeFromAServerBehindAScript) {
+  Testee testee;
+  testee.name = "behind a script";
+  testee.command = {"sh", "-c", FAULT_TESTEE "; exit $?"};
+  const Outcome outcome = run(forking(testee), {small_case("a"), small_case("b", 4)});
+  EXPECT_THAT(outcome.runs, Each(all_done));
+  EXPECT_THAT(outcome.ended_badly, IsEmpty());
+}
+
 TEST_F(ForkedRanks, AProgramThatIsNotThereIsNamedAsEver) {
   Testee testee;
   testee.command = {"/no/such/testee"};

@@ -21,11 +21,10 @@ def serve_forks() -> None:
     address = os.environ.get(_ADDRESS)
     if address is None:
         return
-    runner = os.getppid()
     channel = Channel.connect(address)
     while (request := channel.receive()) is not None:
         try:
-            rank = _fork_rank(request, runner)
+            rank = _fork_rank(request)
         except (OSError, RuntimeError) as error:
             channel.send({"type": "not_forked", "reason": str(error)})
             continue
@@ -36,7 +35,7 @@ def serve_forks() -> None:
     os._exit(0)
 
 
-def _fork_rank(request: dict[str, Any], runner: int) -> int:
+def _fork_rank(request: dict[str, Any]) -> int:
     """The process, or 0 in it."""
     if request["type"] != "fork":
         raise ProtocolError(f"a fork server does not know the message '{request['type']}'")
@@ -54,7 +53,7 @@ def _fork_rank(request: dict[str, Any], runner: int) -> int:
         os.close(go)
         if os.fork() != 0:
             os._exit(0)
-        _become_rank(request, runner, report, go_end)
+        _become_rank(request, report, go_end)
         return 0
     os.close(report)
     os.close(go_end)
@@ -69,7 +68,7 @@ def _fork_rank(request: dict[str, Any], runner: int) -> int:
     return int(rank)
 
 
-def _become_rank(request: dict[str, Any], runner: int, report: int, go: int) -> None:
+def _become_rank(request: dict[str, Any], report: int, go: int) -> None:
     os.setpgid(0, 0)
     output = os.open(request["output"], os.O_WRONLY)
     os.dup2(output, 1)
@@ -79,7 +78,7 @@ def _become_rank(request: dict[str, Any], runner: int, report: int, go: int) -> 
     if not os.read(go, 1):
         os._exit(1)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != runner:  # it died before the line above
+    if os.getppid() != request["runner"]:  # it died before the line above
         os._exit(1)
     os.close(report)
     os.close(go)

@@ -42,7 +42,8 @@ class ForkServer(unittest.TestCase):
         return server, channel
 
     def _request(self, rank: int) -> dict:
-        return {"type": "fork", "environment": {"RANK": str(rank), "FSDP_CTS_TOKEN": "group"}, "output": str(self._folder / "output")}
+        environment = {"RANK": str(rank), "FSDP_CTS_TOKEN": "group"}
+        return {"type": "fork", "environment": environment, "output": str(self._folder / "output"), "runner": os.getpid()}
 
     def test_ranks_are_children_of_the_runner_with_an_environment_and_an_output_of_their_own(self) -> None:
         server, channel = self._start()
