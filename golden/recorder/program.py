@@ -33,6 +33,11 @@ def passed_on(arguments: argparse.Namespace) -> list[str]:
     return [*arguments.filters, *(word for option, value in given if value is not None for word in (f"--{option}", value))]
 
 
+def gpu_forms(arguments: argparse.Namespace) -> list[str]:
+    """The same for what needs an accelerator: the simulated one, whose kernels are the CPU's."""
+    return passed_on(argparse.Namespace(**{**vars(arguments), "filters": ["label:gpu"], "device": "sim", "report": None}))
+
+
 def find_program(asked: str | None) -> str:
     """--cli, else FSDP_CTS_CLI, else the release build, else what is on PATH."""
     chosen = asked or os.environ.get("FSDP_CTS_CLI")

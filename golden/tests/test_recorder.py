@@ -52,7 +52,7 @@ class Scripts(unittest.TestCase):
 
     def cli_ends_with(self, recording: int, judging: int = 0) -> None:
         self.program.write_text(
-            f"#!{sys.executable}\nimport shutil, sys\nopen({str(self.log)!r}, 'w').write(' '.join(sys.argv[1:]))\n"
+            f"#!{sys.executable}\nimport shutil, sys\nopen({str(self.log)!r}, 'a').write(' '.join(sys.argv[1:]) + chr(10))\n"
             f"if '--record' not in sys.argv: sys.exit({judging})\n"
             f"shutil.copytree({str(self.fresh)!r}, sys.argv[sys.argv.index('--record') + 1], dirs_exist_ok=True)\nsys.exit({recording})\n"
         )
@@ -121,7 +121,14 @@ class Scripts(unittest.TestCase):
         (self.store / "index" / "stale.json").write_text("{}")
         self.assertEqual(self.script("record", "--world", "2", "--jobs", "1")[0], 0)
         self.assertFalse((self.store / "index" / "stale.json").exists())
-        self.assertIn("run --world 2 --jobs 1 --testee pytorch --record", (self.root / "arguments").read_text())
+        on_the_cpu, of_gpu_forms = (self.root / "arguments").read_text().splitlines()
+        self.assertIn("run --world 2 --jobs 1 --testee pytorch --record", on_the_cpu)
+        self.assertIn("run label:gpu --world 2 --jobs 1 --device sim --testee pytorch --record", of_gpu_forms)
+
+    def test_recording_on_one_device_records_on_no_other(self) -> None:
+        make_store(self.store, {"old": torch.ones(1)}), make_store(self.fresh, {"new": torch.ones(1)})
+        self.assertEqual(self.script("record", "--device", "cuda")[0], 0)
+        self.assertEqual(len((self.root / "arguments").read_text().splitlines()), 1)
 
     def test_recording_a_part_amends_the_store(self) -> None:
         make_store(self.store, {"old": torch.ones(1)}), make_store(self.fresh, {"new": torch.ones(1)})
