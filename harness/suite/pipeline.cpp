@@ -148,6 +148,22 @@ Case Pipeline::as_judged(const Case& written) {
   return a_case;
 }
 
+// Nothing where the reference computes the same in float64, or where the lane does not say so.
+std::optional<Verdict> Pipeline::inexactness(const Entry& entry) const {
+  const Case& a_case = *entry.a_case;
+  if (!proves_exactness(a_case, options_.record)) return std::nullopt;
+  const OwnedTruth& native = *references_.at(entry.native).truth;
+  const OwnedTruth& widened = *references_.at(entry.others.front()).truth;
+  for (const OwnedTruth* truth : {&native, &widened}) {
+    if (truth->problem) return setup_error(a_case, truth->problem->code, truth->problem->summary);
+  }
+  const auto inexact = first_inexact(a_case, native.evidence, widened.evidence);
+  if (!inexact) return std::nullopt;
+  Verdict verdict = setup_error(a_case, inexact->code, "not recorded: " + inexact->summary);
+  verdict.divergence = inexact->divergence;
+  return verdict;
+}
+
 Verdict Pipeline::record(Entry& entry, const Case& a_case, Truths& truths, OwnedTruth& golden) {
   if (!may_record_) {
     if (const auto objection = golden_.objection(entry.run->hello))
@@ -157,18 +173,7 @@ Verdict Pipeline::record(Entry& entry, const Case& a_case, Truths& truths, Owned
   Verdict verdict;
   auto evidence = evidence_for_recording(a_case, *entry.run, verdict);
   if (!evidence) return verdict;
-  if (proves_exactness(*entry.a_case, true)) {
-    const OwnedTruth& native = *references_.at(entry.native).truth;
-    const OwnedTruth& widened = *references_.at(entry.others.front()).truth;
-    for (const OwnedTruth* truth : {&native, &widened}) {
-      if (truth->problem) return setup_error(a_case, truth->problem->code, truth->problem->summary);
-    }
-    if (auto inexact = first_inexact(a_case, native.evidence, widened.evidence)) {
-      verdict = setup_error(a_case, inexact->code, "not recorded: " + inexact->summary);
-      verdict.divergence = inexact->divergence;
-      return verdict;
-    }
-  }
+  if (auto inexact = inexactness(entry)) return *inexact;
   if (truths.noise) {
     if (auto noisy = first_noisy(*entry.a_case, *truths.noise)) {
       verdict = setup_error(*entry.a_case, noisy->code, "not recorded: " + noisy->summary);
@@ -200,6 +205,8 @@ void Pipeline::conclude(Entry& entry, const Judged& judged) {
   if (done && !entry.native.empty()) truths.reference = references_.at(entry.native).truth->truth();
   if (options_.record && needed.golden && done) {
     verdict = record(entry, a_case, truths, golden);
+  } else if (const auto inexact = done && needed.reference ? inexactness(entry) : std::nullopt) {
+    verdict = *inexact;  // its lane is a claim, though nobody can record it
   } else {
     if (done && needed.golden) {
       golden = golden_.load(a_case);

@@ -84,6 +84,7 @@ class Pipeline {
   void conclude(Entry& entry, const Judged& judged);
   std::optional<Noise> noise_of(const Entry& entry) const;
   Case as_judged(const Case& a_case);
+  std::optional<Verdict> inexactness(const Entry& entry) const;
   Verdict record(Entry& entry, const Case& a_case, Truths& truths, OwnedTruth& golden);
   void release(Entry& entry);
   Session::EndedBadly ended_badly();

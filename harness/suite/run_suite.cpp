@@ -187,7 +187,7 @@ class SuiteRun {
       const std::string& device = options.testee.device;
       deviations_.emplace(deviations_file_,
                           std::map<std::string, std::string>{{"testee", options.testee.spec},
-                                                             {"backend", options.testee.backend},
+                                                             {"backend", backend_of(options.testee)},
                                                              {"device", device.empty() ? "cpu" : device}},
                           fmt::format("{:%Y-%m-%d}", fmt::gmtime(started_)));
     }

@@ -103,10 +103,13 @@ void check_simulation(const TesteeChoice& choice) {
                     choice.sim_memory));
 }
 
+bool is_ours(const std::string& spec) {
+  return spec == "cpp" || spec == "pytorch" || spec.starts_with("mutant:");
+}
+
 // What a CUDA library has begun in one process does not go on in its child.
 bool can_fork(const TesteeChoice& choice) {
-  const bool ours = choice.spec == "cpp" || choice.spec == "pytorch" || choice.spec.starts_with("mutant:");
-  return choice.fork_server || (ours && choice.device != "cuda");
+  return choice.fork_server || (is_ours(choice.spec) && choice.device != "cuda");
 }
 
 std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& suite) {
@@ -140,6 +143,11 @@ void settle(TesteeChoice& choice) {
   choose_python(choice);
   check_device(choice);
   check_simulation(choice);
+}
+
+std::string backend_of(const TesteeChoice& choice) {
+  if (!choice.backend.empty() || !is_ours(choice.spec)) return choice.backend;
+  return choice.device == "cuda" ? "nccl" : "gloo";
 }
 
 std::optional<std::uint64_t> bytes_in(const std::string& text) {

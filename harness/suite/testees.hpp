@@ -31,6 +31,9 @@ void settle(TesteeChoice& choice);
 // "512KB", "64 MB", "2GiB" or a number of bytes; nothing where it is none of that, is 0, or does not fit.
 std::optional<std::uint64_t> bytes_in(const std::string& text);
 
+// The backend that was asked for, else the one that our testees take by themselves; empty for a foreign one.
+std::string backend_of(const TesteeChoice& choice);
+
 // The version of its torch by the package's metadata, such as "2.11.0+cu130"; importing torch would take
 // seconds. Throws UsageError, saying how to get one, where there is none.
 std::string torch_version(const std::string& python);
