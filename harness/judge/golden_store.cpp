@@ -47,7 +47,10 @@ bool uses_composable(const Case& a_case) {
 }  // namespace
 
 std::string record_command(const Case& a_case) {
-  return fmt::format("fsdp-cts run '{}' --testee pytorch --record golden/store", a_case.scenario);
+  const bool gpu =
+      std::find(a_case.requires_.begin(), a_case.requires_.end(), "gpu") != a_case.requires_.end();
+  return fmt::format("fsdp-cts run '{}' --testee pytorch{} --record golden/store", a_case.scenario,
+                     gpu ? " --device sim" : "");
 }
 
 fs::path GoldenStore::index_file(const std::string& scenario) const {

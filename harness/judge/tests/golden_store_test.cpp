@@ -49,6 +49,12 @@ class GoldenStoreTest : public ::testing::Test {
   fs::path root_;
 };
 
+TEST_F(GoldenStoreTest, WhatNeedsAnAcceleratorIsRecordedOnTheSimulatedOne) {
+  made_.a_case.requires_ = {"gpu"};
+  EXPECT_EQ(record_command(made_.a_case),
+            "fsdp-cts run 'T/Class/test' --testee pytorch --device sim --record golden/store");
+}
+
 TEST_F(GoldenStoreTest, SaysWhoMadeItAndInWhichForm) {
   EXPECT_EQ(GoldenStore(root_).version_of(made_.a_case), "2.11.0");
   EXPECT_EQ(GoldenStore(root_).makers(), std::set<std::string>{"pytorch 2.11.0"});
