@@ -1,7 +1,9 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <signal.h>
 
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -129,6 +131,33 @@ class Relay {
   std::thread thread_;
 };
 
+/// Gloo writes to a peer that has just died as any program would, by default to end by SIGPIPE. While this is
+/// there the thread, and threads that it starts, get an error instead, which Gloo reports.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe() {
+    sigemptyset(&sigpipe_);
+    sigaddset(&sigpipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_);
+  }
+  ~WithoutSigpipe() {
+    const timespec at_once{};
+    if (!was_pending_)
+      while (sigtimedwait(&sigpipe_, nullptr, &at_once) < 0 && errno == EINTR) {
+      }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
+
+ private:
+  sigset_t sigpipe_{}, before_{};
+  bool was_pending_ = false;
+};
+
 /// Up to here a whole tensor goes to every rank at once, which costs one exchange in place of two.
 constexpr size_t kSmallAllReduce = 4096;
 
@@ -149,7 +178,8 @@ void refuse_premul_sum(const Reduction& reduction) {
 class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
  public:
   explicit GlooCommunicator(GroupMembers members) : StoreGroup(std::move(members)) {
-    if (size() == 1) return;  // nobody to talk to
+    if (size() == 1) return;     // nobody to talk to
+    const WithoutSigpipe guard;  // for the device's thread
     auto options = c10d::ProcessGroupGloo::Options::create(this->members().timeout);
     const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
     options->devices.push_back(interface ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
@@ -356,6 +386,7 @@ class GlooCommunicator : public StoreGroup, public PartwiseCollectives {
   template <class Start>
   c10::intrusive_ptr<c10d::Work> started(Start start) {
     const std::lock_guard lock(group_mutex_);
+    const WithoutSigpipe guard;
     try {
       return start();
     } catch (const std::exception&) {
