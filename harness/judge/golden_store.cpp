@@ -47,10 +47,8 @@ bool uses_composable(const Case& a_case) {
 }  // namespace
 
 std::string record_command(const Case& a_case) {
-  const bool gpu =
-      std::find(a_case.requires_.begin(), a_case.requires_.end(), "gpu") != a_case.requires_.end();
   return fmt::format("fsdp-cts run '{}' --testee pytorch{} --record golden/store", a_case.scenario,
-                     gpu ? " --device sim" : "");
+                     needs(a_case, "gpu") ? " --device sim" : "");
 }
 
 fs::path GoldenStore::index_file(const std::string& scenario) const {

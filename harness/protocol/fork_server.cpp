@@ -12,6 +12,9 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <map>
+#include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "harness/protocol/channel.hpp"
@@ -56,26 +59,38 @@ void show_token(const std::string& token) {
   token.copy(shown, token.size());
 }
 
+// Read before the fork: a process that was forked must not throw, or it would go on as a second server.
+struct Request {
+  explicit Request(const Json& message)
+      : environment(message.at("environment").get<std::map<std::string, std::string>>()),
+        token(environment.at("FSDP_CTS_TOKEN")),
+        output(message.at("output").get<std::string>()),
+        runner(message.at("runner").get<pid_t>()) {}
+
+  std::map<std::string, std::string> environment;
+  std::string token, output;
+  pid_t runner;
+};
+
 // In the forked process. Says who it is once it has a process group of its own, and goes on when the process
 // between it and the server is gone: the runner is its parent then.
-void become_rank(const Json& request, int report, int go) {
+void become_rank(const Request& request, int report, int go) {
   ::setpgid(0, 0);
-  open_output(request.at("output"));
+  open_output(request.output);
   const pid_t self = ::getpid();
   char may_go = 0;
   if (::write(report, &self, sizeof(self)) != sizeof(self) || !read_whole(go, &may_go, 1)) ::_exit(1);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != request.at("runner").get<pid_t>()) ::_exit(1);  // it died before the line above
+  if (::getppid() != request.runner) ::_exit(1);  // it died before the line above
   ::close(report);
   ::close(go);
-  show_token(request.at("environment").at("FSDP_CTS_TOKEN"));
+  show_token(request.token);
   ::unsetenv(address_variable);
-  for (const auto& [name, value] : request.at("environment").items())
-    ::setenv(name.c_str(), value.get<std::string>().c_str(), 1);
+  for (const auto& [name, value] : request.environment) ::setenv(name.c_str(), value.c_str(), 1);
 }
 
 // The process, or 0 in it.
-pid_t fork_rank(const Json& request) {
+pid_t fork_rank(const Request& request) {
   expect_one_thread();
   int report[2], go[2];
   if (::pipe2(report, O_CLOEXEC) != 0 || ::pipe2(go, O_CLOEXEC) != 0)
@@ -101,10 +116,6 @@ pid_t fork_rank(const Json& request) {
   return rank;
 }
 
-Json refusal(const std::exception& reason) {
-  return {{"type", "not_forked"}, {"reason", reason.what()}};
-}
-
 }  // namespace
 
 void serve_forks() {
@@ -115,11 +126,11 @@ void serve_forks() {
     while (const std::optional<Json> request = channel.receive()) {
       Json answer;
       try {
-        const pid_t rank = fork_rank(*request);
+        const pid_t rank = fork_rank(Request(*request));
         if (rank == 0) return;
         answer = {{"type", "forked"}, {"process", rank}};
       } catch (const std::exception& reason) {
-        answer = refusal(reason);
+        answer = {{"type", "not_forked"}, {"reason", reason.what()}};
       }
       channel.send(answer);
     }

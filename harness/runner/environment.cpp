@@ -11,8 +11,9 @@ std::vector<std::string> environment_with(const Variables& changes) {
   for (char** each = environ; *each != nullptr; ++each) {
     const std::string entry = *each;
     const std::string name = entry.substr(0, entry.find('='));
-    if (!changes.contains(name) && name != "FSDP_CTS_ROLE" && name != "FSDP_CTS_FORK_SERVER")
-      result.push_back(entry);
+    const bool of_an_outer_run =
+        name == "FSDP_CTS_ROLE" || name == "FSDP_CTS_FORK_SERVER" || name == "FSDP_CTS_SOCKET";
+    if (!changes.contains(name) && !of_an_outer_run) result.push_back(entry);
   }
   for (const auto& [name, value] : changes) result.push_back(name + "=" + value);
   return result;

@@ -57,9 +57,8 @@ ForkServer::ForkServer(EventLoop& loop, const Guardian& guardian, const Testee& 
 }
 
 ForkServer::~ForkServer() {
-  const bool had_a_process = process_ != nullptr;
   give_up();
-  if (had_a_process) MarkedProcesses(home_.mark).end();
+  MarkedProcesses(home_.mark).end();
   std::error_code ignored;
   std::filesystem::remove_all(home_.folder, ignored);
 }

@@ -54,9 +54,7 @@ CaseRun not_run(const Job& job, const std::string& code, const std::string& deta
 
 // A graph compiler works for a minute on what a CPU computes in a millisecond.
 double slowness(const Case& a_case) {
-  const bool compiles =
-      std::find(a_case.requires_.begin(), a_case.requires_.end(), "compiler") != a_case.requires_.end();
-  return compiles ? 10 : 1;
+  return needs(a_case, "compiler") ? 10 : 1;
 }
 
 bool ended_in(const CaseRun& run, RankEnd end) {

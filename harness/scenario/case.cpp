@@ -36,6 +36,10 @@ std::string fingerprint(const Case& a_case) {
   return sha256(nlohmann::json(answered).dump());
 }
 
+bool needs(const Case& a_case, const std::string& what) {
+  return std::find(a_case.requires_.begin(), a_case.requires_.end(), what) != a_case.requires_.end();
+}
+
 bool saves_checkpoint(const Case& a_case) {
   return std::any_of(a_case.program.begin(), a_case.program.end(),
                      [](const Json& step) { return step["verb"] == "save_checkpoint"; });

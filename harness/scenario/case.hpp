@@ -47,6 +47,8 @@ struct Case {
 std::string fingerprint(const Case& a_case);
 
 bool saves_checkpoint(const Case& a_case);
+// Whether `what` stands in its `requires`: "gpu", "cuda", "compiler", …
+bool needs(const Case& a_case, const std::string& what);
 
 // The JSON that goes to a testee, without number, scratch and data file (PROTOCOL.md §4).
 Json case_message(const Case& a_case);

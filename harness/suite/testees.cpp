@@ -72,12 +72,14 @@ void choose_python(TesteeChoice& choice) {
   }
 }
 
+bool is_ours(const std::string& spec) {
+  return spec == "cpp" || spec == "pytorch" || spec.starts_with("mutant:");
+}
+
 void check_device(const TesteeChoice& choice) {
+  if (!is_ours(choice.spec)) return;  // what a foreign testee offers is its own affair
   std::vector<std::string> offered = {"cpu", "cuda", "sim"};
-  if (choice.spec.starts_with("mutant:"))
-    offered = {"cpu", "sim"};
-  else if (choice.spec != "cpp" && choice.spec != "pytorch")
-    return;  // what a foreign testee offers is its own affair
+  if (choice.spec.starts_with("mutant:")) offered = {"cpu", "sim"};
   if (choice.device.empty() || std::find(offered.begin(), offered.end(), choice.device) != offered.end())
     return;
   throw UsageError(fmt::format("--testee {} has no device '{}'; there are {}", choice.spec, choice.device,
@@ -101,10 +103,6 @@ void check_simulation(const TesteeChoice& choice) {
     throw UsageError(
         fmt::format("--sim-memory needs a size above 0 such as 64MB, 512MiB or a number of bytes, not '{}'",
                     choice.sim_memory));
-}
-
-bool is_ours(const std::string& spec) {
-  return spec == "cpp" || spec == "pytorch" || spec.starts_with("mutant:");
 }
 
 // What a CUDA library has begun in one process does not go on in its child.

@@ -42,6 +42,22 @@ TEST_F(RunTest, AnHonestTesteePasses) {
   EXPECT_EQ(report.header["testee"]["hello"]["implementation"]["name"], "fault_testee");
 }
 
+TEST_F(RunTest, AForkServerStartsTheTesteesProgramOnce) {
+  cts.record();
+  const fs::path starts = cts.folder() / "starts", script = cts.folder() / "testee.sh";
+  std::ofstream(script) << "echo >> " << starts.string() << "\nexec " << FAULT_TESTEE << "\n";
+  const auto starts_with = [&](const std::string& option) {
+    fs::remove(starts);
+    const Ran ran =
+        cts(fmt::format("run T/TestCommandLine/test_parameters --testee 'sh {}' --golden store --jobs 1 {}",
+                        script.string(), option));
+    EXPECT_EQ(ran.exit_code, 0) << ran.output;
+    return fs::file_size(starts);
+  };
+  EXPECT_EQ(starts_with(""), 2u);  // one of each rank
+  EXPECT_EQ(starts_with("--fork-server"), 1u);
+}
+
 TEST_F(RunTest, WithoutRecordingItIsTheSuitesFault) {
   const Report report = report_of("", "", 1);
   EXPECT_EQ(of(report, "first=true")["verdict"], "setup_error");

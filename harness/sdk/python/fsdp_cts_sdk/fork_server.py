@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+import traceback
 from typing import Any
 
 from fsdp_cts_sdk.frames import Channel, ProtocolError
@@ -53,7 +54,11 @@ def _fork_rank(request: dict[str, Any]) -> int:
         os.close(go)
         if os.fork() != 0:
             os._exit(0)
-        _become_rank(request, report, go_end)
+        try:
+            _become_rank(request, report, go_end)
+        except BaseException:  # it must not go on as a second server
+            traceback.print_exc()
+            os._exit(1)
         return 0
     os.close(report)
     os.close(go_end)

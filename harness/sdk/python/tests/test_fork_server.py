@@ -36,7 +36,7 @@ class ForkServer(unittest.TestCase):
             listener.bind(str(self._folder / "server"))
             listener.listen()
             environment = os.environ | {"FSDP_CTS_FORK_SERVER": str(self._folder / "server"), "FSDP_CTS_TOKEN": "server" * 8, "OMP_NUM_THREADS": "1"}
-            server = subprocess.Popen([sys.executable, "-c", SERVER, *arguments], env=environment, stdout=subprocess.DEVNULL)
+            server = subprocess.Popen([sys.executable, "-c", SERVER, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             channel = Channel(listener.accept()[0])
         self.addCleanup(channel.close)
         return server, channel
@@ -54,6 +54,13 @@ class ForkServer(unittest.TestCase):
             self.assertEqual(answer["type"], "forked")
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(answer["process"], 0)[1]), 7)
             self.assertEqual((self._folder / "output").read_text(), f"{rank} None True True\n")
+        channel.close()
+        self.assertEqual(server.wait(), 0)
+
+    def test_a_rank_that_cannot_be_made_is_no_second_server(self) -> None:
+        server, channel = self._start()
+        channel.send(self._request(0) | {"output": str(self._folder / "nowhere" / "output")})
+        self.assertEqual(channel.receive(), {"type": "not_forked", "reason": "a rank could not be forked"})
         channel.close()
         self.assertEqual(server.wait(), 0)
 
