@@ -17,6 +17,9 @@ def compiled(module: nn.Module, skip_fsdp_guards: bool) -> Callable[..., Any]:
     torch._dynamo.config.skip_fsdp_guards = skip_fsdp_guards
     # ATen has read it long ago. Inductor reads it too, and what it writes for `default` does not always compile.
     os.environ.pop("ATEN_CPU_CAPABILITY", None)
+    # What the processor says it has, it has: Inductor would have every rank prove it by a process that imports torch, one for each instruction set.
+    if torch._inductor.config.cpp.vec_isa_ok is None:
+        torch._inductor.config.cpp.vec_isa_ok = True
     graphs = 0
 
     def count(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
