@@ -1,13 +1,6 @@
 // fsdp-cts: the command line. Exit codes: 0 all as expected, 1 not, 2 invalid use, no case, or an incomplete
 // report, 77 every case was skipped because this machine cannot show it.
-#include <fmt/format.h>
-
-#include <cstdio>
-#include <cstring>
-
 #include "harness/cli/commands.hpp"
-#include "harness/runner/interruption.hpp"
-#include "harness/scenario/read/mistakes.hpp"
 #include "harness/suite/suite.hpp"
 
 using namespace fsdp_cts;
@@ -29,25 +22,11 @@ int main(int argc, char** argv) {
       "  fsdp-cts run 'seed:F2MP' --testee pytorch        real PyTorch\n"
       "  fsdp-cts explain 'F2MP/*/test_compute_dtype*'    what a case does, in words");
   for (auto* add : {cli::add_list, cli::add_run, cli::add_coverage, cli::add_explain, cli::add_replay,
-                    cli::add_report, cli::add_verify, cli::add_generate, cli::add_bench}) {
+                    cli::add_report, cli::add_verify, cli::add_generate, cli::add_bench, cli::add_batch}) {
     add(app, shared);
   }
-  try {
+  return cli::outcome(app, shared, [&] {
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "fsdp-cts: {}\n", error.what());
-    return 2;
-  } catch (const ScenarioError& error) {
-    fmt::print(stderr, "fsdp-cts: the scenarios have mistakes:\n{}\n", error.what());
-    return 2;
-  } catch (const Interrupted& error) {
-    fmt::print(stderr, "fsdp-cts: {}; the report is incomplete\n", error.what());
-    return 128 + error.signal;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "fsdp-cts: {}\n", error.what());
-    return 2;
-  }
-  return shared.exit_code;
+    shared.processes.close();
+  });
 }

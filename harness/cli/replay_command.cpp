@@ -58,7 +58,7 @@ void add_replay(CLI::App& app, Shared& shared) {
           << "note: the scenario has changed since the bundle was written; the case runs as it is now\n";
     }
     run.filters = {id};
-    shared.exit_code = run_suite(run, suite);
+    shared.exit_code = run_suite(run, suite, shared.processes);
   });
 }
 

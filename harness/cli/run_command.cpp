@@ -64,7 +64,9 @@ void add_run(CLI::App& app, Shared& shared) {
       "  fsdp-cts run 'OWN/Checkpoint/*format=safetensors,stage=2*' --checkpoints out/c    … and load it in "
       "C++\n"
       "  fsdp-cts run --testee pytorch --record golden/store    record PyTorch anew");
-  command->callback([options, &shared] { shared.exit_code = run_suite(*options, find_suite(shared.root)); });
+  command->callback([options, &shared] {
+    shared.exit_code = run_suite(*options, find_suite(shared.root), shared.processes);
+  });
 }
 
 }  // namespace fsdp_cts::cli

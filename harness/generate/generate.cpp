@@ -95,12 +95,13 @@ class Shrinker {
     oracle_ = pipeline.oracle;
     pipeline.golden = suite.golden_store();
     session_.emplace(SessionOptions{});
-    pipeline_.emplace(std::move(pipeline));
+    pipeline_.emplace(std::move(pipeline), processes_);
   }
 
   ~Shrinker() {
     session_->close();
     pipeline_->close();
+    processes_.close();
   }
 
   // The smallest that fails in the same way as `record` tells.
@@ -130,6 +131,7 @@ class Shrinker {
   const Suite& suite_;
   Testee oracle_;
   std::optional<Session> session_;
+  WarmProcesses processes_;
   std::optional<Pipeline> pipeline_;
   Progress progress_;
 };

@@ -138,7 +138,7 @@ void RankGroup::start_process(int number) {
       std::make_unique<Listener>(Listener::unix_socket(home_.folder / (std::to_string(number) + ".sock")));
   loop_.watch(rank.listener->fd(), [this, &rank, number] { accept(*rank.listener, number); });
 
-  Variables variables;
+  Variables variables = testee_.rank_environment;
   variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(number);
   variables["WORLD_SIZE"] = std::to_string(world());
   variables["MASTER_ADDR"] = "127.0.0.1";

@@ -136,14 +136,25 @@ void Session::run(const std::vector<Job>& jobs, const Completed& completed, cons
 }
 
 void Session::close(const EndedBadly& ended_badly) {
-  for (Slot& slot : slots_) slot.group->close();
+  close_groups([](const Testee&) { return true; }, ended_badly);
+}
+
+void Session::close(const Testee& testee, const EndedBadly& ended_badly) {
+  close_groups([&](const Testee& other) { return &other == &testee; }, ended_badly);
+}
+
+void Session::close_groups(const std::function<bool(const Testee&)>& of, const EndedBadly& ended_badly) {
+  const auto meant = [&](const Slot& slot) { return of(slot.group->testee()); };
+  for (Slot& slot : slots_) {
+    if (meant(slot)) slot.group->close();
+  }
   for (;;) {
     interruption_.check();
     collect();
     for (Completion& each : std::exchange(completions_, {})) {
       if (ended_badly) ended_badly(*each.testee, std::move(each.run));
     }
-    if (slots_.empty()) return;
+    if (std::none_of(slots_.begin(), slots_.end(), meant)) return;
     wait();
   }
 }
@@ -233,9 +244,10 @@ GroupHome Session::home_of(const std::string& group) const {
 void Session::start_fork_servers(const std::vector<Lane>& lanes) {
   for (const Lane& lane : lanes) {
     const Testee& testee = *lane.testee;
-    if (!testee.forks || testee.self || fork_servers_.contains(&testee)) continue;
+    if (!testee.forks || testee.self || fork_server_of(testee) != nullptr) continue;
     try {
-      fork_servers_.try_emplace(&testee, loop_, guardian_, testee, options_.limits.deadlines,
+      fork_servers_.try_emplace({testee.command, testee_variables(testee)}, loop_, guardian_, testee,
+                                options_.limits.deadlines,
                                 home_of("f" + std::to_string(fork_servers_.size() + 1)));
     } catch (const ScratchError&) {  // the ranks will say so
     }
@@ -243,7 +255,7 @@ void Session::start_fork_servers(const std::vector<Lane>& lanes) {
 }
 
 ForkServer* Session::fork_server_of(const Testee& testee) {
-  const auto found = fork_servers_.find(&testee);
+  const auto found = fork_servers_.find({testee.command, testee_variables(testee)});
   return found == fork_servers_.end() ? nullptr : &found->second;
 }
 
@@ -290,12 +302,12 @@ Json Session::checkpoints_of(const Case& a_case) const {
 void Session::wait() {
   Clock::time_point until = Clock::time_point::max();
   for (const Slot& slot : slots_) until = std::min(until, slot.group->deadline());
-  for (const auto& [testee, server] : fork_servers_) until = std::min(until, server.deadline());
+  for (const auto& [program, server] : fork_servers_) until = std::min(until, server.deadline());
   // What has arrived is handled before a deadline counts, also when a callback took its time.
   if (loop_.run_once(until)) process_ready_events(loop_);
   const Clock::time_point now = Clock::now();
   for (Slot& slot : slots_) slot.group->on_time(now);
-  for (auto& [testee, server] : fork_servers_) server.on_time(now);
+  for (auto& [program, server] : fork_servers_) server.on_time(now);
 }
 
 void Session::collect() {

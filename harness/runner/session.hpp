@@ -44,6 +44,8 @@ struct SessionOptions {
   std::filesystem::path scratch_root;  // empty: see Scratch
   std::filesystem::path
       checkpoints;  // what cases save stays there; empty: in the session's folder, gone with it
+
+  bool operator==(const SessionOptions&) const = default;
 };
 
 // One case on one testee. The case must outlive the run, the testee the session.
@@ -71,9 +73,10 @@ class Session {
   // scenario get short_deadline for a step.
   void run(const std::vector<Job>& jobs, const Completed& completed, const EndedBadly& ended_badly = {});
 
-  // Says bye to all ranks and waits for them. `ended_badly` is called for those that did not end with 0.
-  // Without it ranks are killed in the end.
+  // Says bye to all ranks, or to those of one testee, and waits for them. `ended_badly` is called for those that
+  // did not end with 0. Without it ranks are killed in the end.
   void close(const EndedBadly& ended_badly = {});
+  void close(const Testee& testee, const EndedBadly& ended_badly = {});
 
   const std::filesystem::path& folder() const { return scratch_.folder(); }
 
@@ -115,6 +118,7 @@ class Session {
   Slot& slot_for(const Testee& testee, int world);
   GroupHome home_of(const std::string& group) const;
   void dismiss_idle(const std::vector<Lane>& lanes);
+  void close_groups(const std::function<bool(const Testee&)>& of, const EndedBadly& ended_badly);
   Assignment assignment_of(const Job& job, const Lane& lane);
   Json checkpoints_of(const Case& a_case) const;  // {save, load}: folders, as far as the case has them
   void wait();
@@ -129,7 +133,8 @@ class Session {
   EventLoop loop_;
   DataFiles data_;
   std::filesystem::path checkpoints_;
-  std::map<const Testee*, ForkServer> fork_servers_;
+  // By what it is started with. One that has become unusable stays so.
+  std::map<std::pair<std::vector<std::string>, Variables>, ForkServer> fork_servers_;
   std::list<Slot> slots_;
   std::vector<Completion> completions_;  // not yet reported
   long groups_ = 0;

@@ -31,9 +31,11 @@ struct Testee {
   std::string name;                  // for messages
   std::vector<std::string> command;  // program (looked up in PATH) and arguments; not used with `self`
   std::map<std::string, std::string> environment;  // on top of the runner's own
-  bool oracle = false;                             // one process that answers for all ranks (PROTOCOL.md §6)
-  bool forks = false;                              // its command can be a fork server (PROTOCOL.md §10)
-  std::optional<SelfLaunch> self;                  // ranks are started elsewhere and connect over TCP
+  // On top of that, and of its ranks alone: testees that differ in nothing else share a fork server.
+  std::map<std::string, std::string> rank_environment;
+  bool oracle = false;             // one process that answers for all ranks (PROTOCOL.md §6)
+  bool forks = false;              // its command can be a fork server (PROTOCOL.md §10)
+  std::optional<SelfLaunch> self;  // ranks are started elsewhere and connect over TCP
 };
 
 // How long the runner waits, and for what. Every wait in the runner has its end here.
@@ -49,6 +51,8 @@ struct Deadlines {
   Duration leftovers{2};    // from the end of the ranks, or SIGKILL, how long what still lives is waited for
   Duration bye{
       30};  // from bye to the last exit; a Python that imported torch takes seconds on a loaded machine
+
+  bool operator==(const Deadlines&) const = default;
 };
 
 struct Limits {
@@ -57,6 +61,8 @@ struct Limits {
                             << 10;  // bytes of stdout and stderr kept of each rank and case: the first …
   std::size_t output_tail = std::size_t{48} << 10;   // … and the last
   std::uintmax_t tensors = std::uintmax_t{4} << 30;  // bytes that the files of one case may hold together
+
+  bool operator==(const Limits&) const = default;
 };
 
 }  // namespace fsdp_cts

@@ -47,8 +47,12 @@ bool asks_reference(const Case& a_case, bool record) {
          compares_within_tolerance(a_case);
 }
 
-Pipeline::Pipeline(PipelineOptions options)
-    : options_(std::move(options)), session_(options_.session), golden_(options_.golden) {}
+Pipeline::Pipeline(PipelineOptions options, WarmProcesses& processes)
+    : options_(std::move(options)),
+      session_(processes.session(options_.session)),
+      testee_(processes.keep(options_.testee)),
+      oracle_(processes.keep(options_.oracle)),
+      golden_(options_.golden) {}
 
 std::vector<std::string> Pipeline::Entry::keys() const {
   std::vector<std::string> all = others;
@@ -72,7 +76,7 @@ std::string Pipeline::ask(const Case& a_case, const std::string& order, const st
   ++reference->second.users;
   if (fresh)
     jobs.push_back(
-        {&options_.oracle,
+        {&oracle_,
          &a_case,
          {{"reduction_order", order}, {"precision", precision}, {"edition", options_.edition.text()}}});
   return key;
@@ -225,7 +229,7 @@ void Pipeline::conclude(Entry& entry, const Judged& judged) {
 
 Session::EndedBadly Pipeline::ended_badly() {
   return [this](const Testee& testee, CaseRun&& run) {
-    if (&testee == &options_.testee)
+    if (&testee == &testee_)
       testee_troubles_.push_back(run.blame.empty() ? "a rank ended badly between two cases" : run.blame);
   };
 }
@@ -236,7 +240,7 @@ void Pipeline::run_cases(const std::vector<Entry*>& entries, const Judged& judge
   std::map<std::string, std::vector<Entry*>> waiting;
   for (Entry* entry : entries) {
     by_case[entry->a_case] = entry;
-    if (!entry->run) jobs.push_back({&options_.testee, entry->a_case, nullptr});
+    if (!entry->run) jobs.push_back({&testee_, entry->a_case, nullptr});
   }
   for (Entry* entry : entries) {
     ask(*entry, jobs);
@@ -250,7 +254,7 @@ void Pipeline::run_cases(const std::vector<Entry*>& entries, const Judged& judge
   session_.run(
       jobs,
       [&](const Job& job, CaseRun&& run) {
-        if (job.testee == &options_.testee) {
+        if (job.testee == &testee_) {
           Entry& entry = *by_case.at(job.a_case);
           entry.run = std::move(run);
           note_start(*entry.run);
@@ -356,7 +360,7 @@ void Pipeline::run_first_case(std::vector<Entry*>& entries, const Judged& judged
   Entry* alone = *first;
   if (alone->a_case->world > 2) {
     session_.run(
-        {{&options_.testee, alone->a_case, nullptr}},
+        {{&testee_, alone->a_case, nullptr}},
         [&](const Job&, CaseRun&& run) {
           alone->run = std::move(run);
           note_start(*alone->run);
@@ -372,7 +376,7 @@ void Pipeline::run_first_case(std::vector<Entry*>& entries, const Judged& judged
 }
 
 void Pipeline::close() {
-  session_.close(ended_badly());
+  session_.close(testee_, ended_badly());
 }
 
 }  // namespace fsdp_cts

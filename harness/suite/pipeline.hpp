@@ -14,6 +14,7 @@
 #include "harness/judge/judge.hpp"
 #include "harness/runner/session.hpp"
 #include "harness/scenario/edition.hpp"
+#include "harness/suite/warm_processes.hpp"
 
 namespace fsdp_cts {
 
@@ -36,12 +37,13 @@ class Pipeline {
   // start at all, has a run without ranks.
   using Judged = std::function<void(const Case& a_case, const Verdict& verdict, const CaseRun& run)>;
 
-  explicit Pipeline(PipelineOptions options);
+  // `processes` outlives it.
+  Pipeline(PipelineOptions options, WarmProcesses& processes);
 
   // Throws Interrupted after a signal, UsageError when the testee is none to record. The cases must outlive
   // the call.
   void run(const std::vector<const Case*>& cases, const Judged& judged);
-  // Ends all ranks.
+  // Ends the testee's ranks. The oracle's stay for who comes next.
   void close();
 
   // Hello of the testee's rank 0; null before one has come.
@@ -90,7 +92,9 @@ class Pipeline {
   Session::EndedBadly ended_badly();
 
   PipelineOptions options_;
-  Session session_;
+  Session& session_;
+  const Testee& testee_;
+  const Testee& oracle_;
   GoldenStore golden_;
   std::map<std::string, Reference> references_;
   bool keep_answers_ = false;

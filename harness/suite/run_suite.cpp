@@ -166,8 +166,10 @@ struct StoppedEarly {};
 
 class SuiteRun {
  public:
-  SuiteRun(const RunOptions& options, const Suite& suite, std::optional<GivenCases> given)
+  SuiteRun(const RunOptions& options, const Suite& suite, WarmProcesses& processes,
+           std::optional<GivenCases> given)
       : options_(options),
+        processes_(processes),
         machine_(this_machine()),
         offered_(offered(machine_, options)),
         selected_(given ? std::move(given->cases) : selected_cases(options, suite, offered_)),
@@ -271,7 +273,7 @@ class SuiteRun {
     options.golden =
         options.record ? std::filesystem::path(options_.record) : compared_store(options_, suite_);
     command_ = options.testee.command;
-    Pipeline pipeline(std::move(options));
+    Pipeline pipeline(std::move(options), processes_);
     std::set<const Case*> left(cases.begin(), cases.end());
     int failures = 0;
     try {
@@ -465,6 +467,7 @@ class SuiteRun {
   std::time_t started_ = std::time(nullptr);
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   const RunOptions& options_;
+  WarmProcesses& processes_;
   Machine machine_;
   Machine offered_;  // to cases: the machine with what is simulated
   std::vector<Case> selected_;
@@ -526,18 +529,20 @@ void take_options(const Json& kept, RunOptions& options) {
   }
 }
 
-int run_suite(const RunOptions& options, const Suite& suite) {
+int run_suite(const RunOptions& options, const Suite& suite, WarmProcesses& processes) {
   RunOptions chosen = options;
   settle(chosen.testee);
-  return SuiteRun(chosen, suite, std::nullopt).run();
+  return SuiteRun(chosen, suite, processes, std::nullopt).run();
 }
 
 RunResult run_given(const RunOptions& options, const Suite& suite, GivenCases given) {
   RunOptions chosen = options;
   settle(chosen.testee);
-  SuiteRun run(chosen, suite, std::move(given));
+  WarmProcesses processes;
+  SuiteRun run(chosen, suite, processes, std::move(given));
   RunResult result;
   result.exit_code = run.run();
+  processes.close();
   result.records = run.take_records();
   return result;
 }

@@ -8,6 +8,7 @@
 
 #include "harness/report/file_formats.hpp"
 #include "harness/suite/testees.hpp"
+#include "harness/suite/warm_processes.hpp"
 
 namespace fsdp_cts {
 
@@ -45,8 +46,8 @@ std::string options_text(const Json& kept);
 // Sets what is in `kept` and not set in `options` yet. Throws UsageError for an option that is not kept.
 void take_options(const Json& kept, RunOptions& options);
 
-// Throws UsageError, ScenarioError, Interrupted.
-int run_suite(const RunOptions& options, const Suite& suite);
+// Throws UsageError, ScenarioError, Interrupted. What can serve another run stays in `processes`.
+int run_suite(const RunOptions& options, const Suite& suite, WarmProcesses& processes);
 
 // Cases that stand in no file: those of `generate`.
 struct GivenCases {

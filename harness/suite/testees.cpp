@@ -118,8 +118,7 @@ std::vector<std::string> command_of(const TesteeChoice& choice, const Suite& sui
   }
   if (spec.starts_with("mutant:")) {
     const std::string other = choice.device == "sim" ? "_sim" : "";
-    return {program(suite, "fsdp_testee_mutants" + other, "the C++ implementation with faults"), "--mutant",
-            spec.substr(7)};
+    return {program(suite, "fsdp_testee_mutants" + other, "the C++ implementation with faults")};
   }
   if (spec == "pytorch") {
     const fs::path testee = suite.root / "golden" / "pytorch_testee";
@@ -190,6 +189,7 @@ Testee testee_from(const TesteeChoice& choice, const Suite& suite) {
   testee.name = choice.spec;
   testee.command = command_of(choice, suite);
   testee.forks = can_fork(choice);
+  if (choice.spec.starts_with("mutant:")) testee.rank_environment["FSDP_CTS_MUTANT"] = choice.spec.substr(7);
   for (const auto& [option, value] :
        {std::pair("--backend", choice.backend), std::pair("--device", choice.device)}) {
     if (value.empty()) continue;

@@ -39,7 +39,7 @@ std::string backend_of(const TesteeChoice& choice);
 std::string torch_version(const std::string& python);
 
 // cpp: <bin>/fsdp_testee, on another device than the CPU <bin>/fsdp_testee_cuda or fsdp_testee_sim; mutant:ID:
-// <bin>/fsdp_testee_mutants --mutant ID, on the simulated accelerator fsdp_testee_mutants_sim; pytorch: golden/pytorch_testee with the chosen interpreter, over shm
+// <bin>/fsdp_testee_mutants with FSDP_CTS_MUTANT=ID, on the simulated accelerator fsdp_testee_mutants_sim; pytorch: golden/pytorch_testee with the chosen interpreter, over shm
 // with the module that was built for it; anything else is a command line, run by the shell if it has more
 // than one word. Throws UsageError when the program or the module is not there, saying how to get it.
 Testee testee_from(const TesteeChoice& choice, const Suite& suite);

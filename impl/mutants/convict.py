@@ -21,19 +21,19 @@ import sys
 import tempfile
 
 import patches
+from suite import Suite
 
 
-def records_of(bin_folder, mutant, selection):
+def records_of(suite, mutant, selection):
     """Exit code of the run and its case records."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.ndjson"
         backend = [] if "--backend" in selection else ["--backend", "shm"]  # the faster one
-        command = [bin_folder / "fsdp-cts", "run", *selection, *backend, "--testee", f"mutant:{mutant}", "--report", report, "--failures", folder]
-        done = subprocess.run(command, capture_output=True, text=True)
+        status, output = suite.run([*selection, *backend, "--testee", f"mutant:{mutant}", "--report", report, "--failures", folder])
         if not report.exists():
-            sys.exit(f"the run on mutant:{mutant} left no report (exit code {done.returncode}):\n{done.stdout}{done.stderr}")
+            sys.exit(f"the run on mutant:{mutant} left no report (exit code {status}):\n{output}")
         lines = [json.loads(line) for line in report.read_text().splitlines()]
-    return done.returncode, [line for line in lines if line["type"] == "case"]
+    return status, [line for line in lines if line["type"] == "case"]
 
 
 def fault(mutant, status, records, cases):
@@ -52,10 +52,10 @@ def fault(mutant, status, records, cases):
     return None
 
 
-def judged(bin_folder, mutant, selection, cases):
+def judged(suite, mutant, selection, cases):
     """As records_of; ends where enough cases convict, since each that fails costs new ranks."""
-    found = records_of(bin_folder, mutant["id"], [*selection, "--max-failures", str(cases)])
-    return records_of(bin_folder, mutant["id"], selection) if fault(mutant, *found, cases) else found
+    found = records_of(suite, mutant["id"], [*selection, "--max-failures", str(cases)])
+    return records_of(suite, mutant["id"], selection) if fault(mutant, *found, cases) else found
 
 
 def first_convicting(mutant, records, selection, cases):
@@ -96,6 +96,29 @@ def tally(records):
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
 
 
+def convicted(suite, mutant, arguments):
+    """Tries one and says in two lines what came of it; whether that is as it should be."""
+    selection = arguments.selection or mutant["cases"]
+    whole = arguments.whole or mutant["verdict"] == "pass" or "--max-failures" in selection
+    status, records = records_of(suite, mutant["id"], selection) if whole else judged(suite, mutant, selection, arguments.cases)
+    wrong = fault(mutant, status, records, arguments.cases)
+    times = 0 if wrong else 1
+    if not wrong and mutant["verdict"] != "pass":
+        selection = first_convicting(mutant, records, selection, arguments.cases)
+    for _ in range(arguments.repeat - 1):
+        again = fault(mutant, *records_of(suite, mutant["id"], selection), arguments.cases)
+        times += again is None
+        wrong = wrong or again
+    often = f"{times} of {arguments.repeat}; " if arguments.repeat > 1 else ""
+    print(f"{'FAULT' if wrong else 'ok':6}{mutant['id']:32}{mutant['group']:26}{often}{wrong or tally(records)}", flush=True)
+    if arguments.convictions:
+        note(arguments.convictions, mutant["id"], records)
+    first = next((r for r in records if (r["verdict"], r["code"]) == (mutant["verdict"], mutant["code"])), None)
+    if first and mutant["verdict"] != "pass":
+        print(f"      {first['id']}: {first['summary']}", flush=True)
+    return wrong is None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of fsdp-cts and fsdp_testee_mutants")
@@ -112,31 +135,11 @@ def main():
     if unknown:
         sys.exit(f"no such mutant: {', '.join(unknown)}; there are {', '.join(known)}")
     chosen = list(dict.fromkeys(name for names in named.values() for name in names))
-    failed = 0
-    for name in chosen:
-        mutant = known[name]
-        selection = arguments.selection or mutant["cases"]
-        whole = arguments.whole or mutant["verdict"] == "pass" or "--max-failures" in selection
-        status, records = records_of(arguments.bin, name, selection) if whole else judged(arguments.bin, mutant, selection, arguments.cases)
-        wrong = fault(mutant, status, records, arguments.cases)
-        times = 0 if wrong else 1
-        if not wrong and mutant["verdict"] != "pass":
-            selection = first_convicting(mutant, records, selection, arguments.cases)
-        for _ in range(arguments.repeat - 1):
-            again = fault(mutant, *records_of(arguments.bin, name, selection), arguments.cases)
-            times += again is None
-            wrong = wrong or again
-        failed += wrong is not None
-        often = f"{times} of {arguments.repeat}; " if arguments.repeat > 1 else ""
-        print(f"{'FAULT' if wrong else 'ok':6}{name:32}{mutant['group']:26}{often}{wrong or tally(records)}", flush=True)
-        if arguments.convictions:
-            note(arguments.convictions, name, records)
-        first = next((r for r in records if (r["verdict"], r["code"]) == (mutant["verdict"], mutant["code"])), None)
-        if first and mutant["verdict"] != "pass":
-            print(f"      {first['id']}: {first['summary']}", flush=True)
-    if arguments.repeat > 1:
-        print(f"{len(chosen) - failed} of {len(chosen)} mutants answered alike {arguments.repeat} times of {arguments.repeat}")
-    sys.exit(1 if failed else 0)
+    with Suite(arguments.bin) as suite:
+        wrong = [name for name in chosen if not convicted(suite, known[name], arguments)]
+    often = f" {arguments.repeat} times of {arguments.repeat}" if arguments.repeat > 1 else ""
+    print(f"{len(chosen) - len(wrong)} of {len(chosen)} mutants as they should be{often}" + (f"; not so: {', '.join(wrong)}" if wrong else ""))
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":

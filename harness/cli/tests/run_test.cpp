@@ -58,6 +58,31 @@ TEST_F(RunTest, AForkServerStartsTheTesteesProgramOnce) {
   EXPECT_EQ(starts_with("--fork-server"), 1u);
 }
 
+TEST_F(RunTest, RunsOfABatchShareAForkServerAndHaveVerdictsOfTheirOwn) {
+  cts.record();
+  const fs::path starts = cts.folder() / "starts", script = cts.folder() / "testee.sh";
+  std::ofstream(script) << "echo >> " << starts.string() << "\nexec " << FAULT_TESTEE << " \"$@\"\n";
+  const std::string run =
+      fmt::format("T/TestCommandLine/test_parameters --testee 'sh {}' --golden store --jobs 1 --fork-server",
+                  script.string());
+  std::ofstream(cts.folder() / "lines") << run << " --report first.ndjson\n# a comment\n\nnobody/knows\n"
+                                        << run << " --report second.ndjson\n";
+  const Ran ran = cts("batch lines");
+  EXPECT_EQ(ran.exit_code, 2) << ran.output;
+  EXPECT_THAT(ran.output, HasSubstr("batch: line 1 ended with exit code 0"));
+  EXPECT_THAT(ran.output, HasSubstr("batch: line 4 ended with exit code 2"));
+  EXPECT_THAT(ran.output, HasSubstr("batch: line 5 ended with exit code 0"));
+  EXPECT_EQ(fs::file_size(starts), 1u);
+  for (const char* report : {"first.ndjson", "second.ndjson"})
+    EXPECT_EQ(read_report(cts.folder() / report).footer["verdicts"], (Json{{"pass", 2}})) << report;
+}
+
+TEST_F(RunTest, ABatchThatIsNotThere) {
+  const Ran ran = cts("batch nowhere");
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.output, HasSubstr("nowhere cannot be read"));
+}
+
 TEST_F(RunTest, WithoutRecordingItIsTheSuitesFault) {
   const Report report = report_of("", "", 1);
   EXPECT_EQ(of(report, "first=true")["verdict"], "setup_error");
@@ -250,11 +275,12 @@ TEST_F(RunTest, MutantsAreAProgramBesideThisOne) {
   EXPECT_NE(run(), 0);
   EXPECT_THAT(content("output.txt"), HasSubstr("fsdp_testee_mutants is not there"));
   for (const std::string name : {"fsdp_testee_mutants", "fsdp_reference"}) {
-    std::ofstream(cts.folder() / name) << "#!/bin/sh\necho \"$@\" > " << name << ".arguments.txt\nexit 2\n";
+    std::ofstream(cts.folder() / name)
+        << "#!/bin/sh\necho \"$FSDP_CTS_MUTANT: $@\" > " << name << ".arguments.txt\nexit 2\n";
     fs::permissions(cts.folder() / name, fs::perms::owner_all);
   }
   EXPECT_NE(run(), 0);
-  EXPECT_EQ(content("fsdp_testee_mutants.arguments.txt"), "--mutant lost --backend shm\n");
+  EXPECT_EQ(content("fsdp_testee_mutants.arguments.txt"), "lost: --backend shm\n");
 }
 
 TEST_F(RunTest, OnlyPyTorchIsRecordedAndOnlyOneVersionOfIt) {
