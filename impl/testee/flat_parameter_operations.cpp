@@ -156,8 +156,9 @@ fsdp::ShardedStateDict FlatParameterOperations::shards(sdk::Model& model) {
 void FlatParameterOperations::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
   if (const auto* local = std::any_cast<flat::LocalStateDict>(&state.native))
     return flat::load_local_state_dict(*model.module, *local);
-  if (!is_sharded(state)) return flat::load_full_state_dict(*model.module, full_of(state));
-  flat::load_sharded_state_dict(*model.module, sharded_of(state, shards(model)));
+  if (const auto* sharded = std::any_cast<fsdp::ShardedStateDict>(&state.native))
+    return flat::load_sharded_state_dict(*model.module, *sharded);
+  flat::load_full_state_dict(*model.module, full_of(state));
 }
 
 sdk::StateDict FlatParameterOperations::optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,

@@ -151,8 +151,9 @@ fsdp::ShardedStateDict FullyShardOperations::shards(sdk::Model& model) {
 }
 
 void FullyShardOperations::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
-  if (!is_sharded(state)) return fsdp::load_full_state_dict(*model.module, full_of(state));
-  fsdp::load_sharded_state_dict(*model.module, sharded_of(state, shards(model)));
+  if (const auto* sharded = std::any_cast<fsdp::ShardedStateDict>(&state.native))
+    return fsdp::load_sharded_state_dict(*model.module, *sharded);
+  fsdp::load_full_state_dict(*model.module, full_of(state));
 }
 
 sdk::StateDict FullyShardOperations::optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,

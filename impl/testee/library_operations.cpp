@@ -5,6 +5,7 @@
 #include "fsdp/checkpoint.hpp"
 #include "fsdp/comm/mesh.hpp"
 #include "fsdp/errors.hpp"
+#include "fsdp/fully_shard.hpp"
 #include "fsdp/grad_scaler.hpp"
 #include "impl/testee/checkpoints.hpp"
 #include "impl/testee/optimizers.hpp"
@@ -112,6 +113,10 @@ std::map<std::string, std::int64_t> LibraryOperations::virtual_time() {
 
 std::chrono::milliseconds LibraryOperations::clock() const {
   return sdk::Operations::clock() + library_->delays.counted();
+}
+
+std::function<void(sdk::Module&)> LibraryOperations::to_meta() {
+  return [](sdk::Module& module) { fsdp::to_meta(module); };
 }
 
 std::unique_ptr<sdk::Scaler> LibraryOperations::make_scaler(sdk::Model&, sdk::Optimizer& optimizer,

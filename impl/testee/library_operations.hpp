@@ -51,6 +51,7 @@ class LibraryOperations : public sdk::Operations {
   sdk::Identity identity() const override;
   void rendezvous(const sdk::Case& a_case) override;
   void end_case() override;
+  std::function<void(sdk::Module&)> to_meta() override;
   std::unique_ptr<sdk::Scaler> make_scaler(sdk::Model& model, sdk::Optimizer& optimizer,
                                            const sdk::Json& verb) override;
   void save_checkpoint(const sdk::Checkpoint& checkpoint) override;

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 namespace fsdp_cts::testee {
 
 sdk::Placement placement_of(const fsdp::ShardLayout& layout) {
@@ -20,13 +18,15 @@ sdk::StateDict state_of(const fsdp::StateDict& full) {
   return result;
 }
 
-sdk::StateDict state_of(const fsdp::ShardedStateDict& sharded) {
+sdk::StateDict state_of(fsdp::ShardedStateDict sharded) {
   sdk::StateDict result;
-  for (const auto& [name, value] : sharded) {
+  for (auto& [name, value] : sharded) {
+    value.local = value.local.detach().clone();
     result.items.push_back(
-        {name, value.local.detach().clone(),
+        {name, value.local,
          value.group ? placement_of(value.layout) : sdk::whole(value.local.sizes().vec())});
   }
+  result.native = std::move(sharded);
   return result;
 }
 
@@ -57,27 +57,10 @@ sdk::StateDict optimizer_state_of(fsdp::ShardedOptimizerState sharded) {
   return result;
 }
 
-bool is_sharded(const sdk::StateDict& state) {
-  return std::any_of(state.items.begin(), state.items.end(),
-                     [](const sdk::Exposed& item) { return item.placement.sharded; });
-}
-
 fsdp::StateDict full_of(const sdk::StateDict& state) {
   fsdp::StateDict full;
   for (const sdk::Exposed& item : state.items) full.emplace_back(item.name, item.value);
   return full;
-}
-
-fsdp::ShardedStateDict sharded_of(const sdk::StateDict& state, const fsdp::ShardedStateDict& places) {
-  fsdp::ShardedStateDict shards;
-  for (const sdk::Exposed& item : state.items) {
-    fsdp::ShardedTensor shard{item.value, {}, nullptr};
-    for (const auto& [name, place] : places) {
-      if (name == item.name) shard = {item.value, place.layout, place.group};
-    }
-    shards.emplace_back(item.name, std::move(shard));
-  }
-  return shards;
 }
 
 }  // namespace fsdp_cts::testee

@@ -10,16 +10,11 @@ namespace fsdp_cts::testee {
 sdk::Placement placement_of(const fsdp::ShardLayout& layout);
 
 sdk::StateDict state_of(const fsdp::StateDict& full);
-sdk::StateDict state_of(const fsdp::ShardedStateDict& sharded);
-
-// Copies. Items are what has the parameters' shapes; the library's own form is `native`.
+// Copies; the library's own form is `native`. Of an optimizer's, items are what has the parameters' shapes.
+sdk::StateDict state_of(fsdp::ShardedStateDict sharded);
 sdk::StateDict optimizer_state_of(fsdp::FullOptimizerState full);
 sdk::StateDict optimizer_state_of(fsdp::ShardedOptimizerState sharded);
 
-bool is_sharded(const sdk::StateDict& state);
 fsdp::StateDict full_of(const sdk::StateDict& state);
-// Places are the model's present ones, names and values the saved ones: the library itself finds what is
-// missing or unknown.
-fsdp::ShardedStateDict sharded_of(const sdk::StateDict& state, const fsdp::ShardedStateDict& places);
 
 }  // namespace fsdp_cts::testee

@@ -26,9 +26,9 @@ void expect_layout(const std::function<Holder()>& make,
     wrap(model, options);
     for (const auto& [name, handle] : flat::named_units(*model)) {
       if (name != unit) continue;
-      const auto info = flat::flat_parameter_info(*handle.state()->module());
-      EXPECT_EQ(info.unsharded_numel, total) << unit;
-      EXPECT_EQ(info.shard_numel, shard) << unit;
+      const auto& layout = handle.state()->flat()->shard().layout();
+      EXPECT_EQ(layout.unsharded_numel, total) << unit;
+      EXPECT_EQ(layout.shard_numel, shard) << unit;
     }
     for (const auto& [name, numels] : split) {
       const auto expected = rank == 0 ? numels.first : numels.second;

@@ -104,6 +104,8 @@ class Operations {
   virtual std::optional<std::int64_t> device_kept_bytes() { return std::nullopt; }
 
   // Construction.
+  // What moves a module that was built on the host to the meta device; null: it is built there.
+  virtual std::function<void(Module&)> to_meta() { return nullptr; }
   virtual void shard(Model& model);        // applies model.plan; replaces model.module if it must
   virtual void materialize(Model& model);  // from meta: to_empty, then this rank's values from context().data
   virtual void move(Model& model);         // from wherever it was built to device()

@@ -124,14 +124,16 @@ void Verbs::build(const Json& step) {
   const std::string instance = step.value("model", "model");
   const Json& plans = in_.context_.a_case.plans;
   const std::string where = step.value("device", "cpu");  // "cpu" stands for the testee's own device
-  const c10::Device device = where == "meta"   ? c10::Device(c10::DeviceType::Meta)
-                             : where == "host" ? c10::Device(c10::DeviceType::CPU)
-                                               : operations_.device();
+  const auto to_meta = where == "meta" ? operations_.to_meta() : nullptr;
+  const c10::Device device = where == "host" || to_meta ? c10::Device(c10::DeviceType::CPU)
+                             : where == "meta"          ? c10::Device(c10::DeviceType::Meta)
+                                                        : operations_.device();
   in_.models_.erase(instance);
   in_.models_[instance] = {instance,
                            build_model(in_.context_.a_case.models.at(instance), in_.context_.data, instance,
                                        device, in_.context_.recorder),
                            plans.contains(instance) ? plans.at(instance) : Json()};
+  if (to_meta) to_meta(*in_.models_[instance].module);
   if (in_.traced_) trace_computation(*in_.models_[instance].module, in_.context_.trace);
 }
 

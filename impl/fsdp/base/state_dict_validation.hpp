@@ -54,11 +54,15 @@ class StateDictValidation {
     faults_ += "\n\tdtype mismatch for " + name + ": the state has " + python_text(given) +
                ", the module expects " + python_text(expected) + ".";
   }
+  /// Of the same whole, the same part of it, and a tensor of that part's shape.
+  void same_shard(const std::string& name, const ShardedTensor& given, const ShardLayout& expected) {
+    if (given.layout.global_shape != expected.global_shape)
+      return same_shape(name, given.layout.global_shape, expected.global_shape);
+    if (!same_part(given.layout, expected)) return other_part(name, given.layout, expected);
+    same_shape(name + " (shard)", given.local.sizes(), expected.local_shape());
+  }
   void same_layout(const std::string& name, const ShardLayout& given, const ShardLayout& expected) {
-    if (given.dim == expected.dim && given.start == expected.start && given.length == expected.length) return;
-    faults_ += "\n\tlayout mismatch for " + name + ": the state has indices " + range(given) +
-               ", this rank holds " + range(expected) +
-               ". It was saved by another rank or for another number of ranks.";
+    if (!same_part(given, expected)) other_part(name, given, expected);
   }
   void fault(const std::string& text) { faults_ += "\n\t" + text; }
   void finish() const {
@@ -67,6 +71,14 @@ class StateDictValidation {
   }
 
  private:
+  static bool same_part(const ShardLayout& given, const ShardLayout& expected) {
+    return given.dim == expected.dim && given.start == expected.start && given.length == expected.length;
+  }
+  void other_part(const std::string& name, const ShardLayout& given, const ShardLayout& expected) {
+    faults_ += "\n\tlayout mismatch for " + name + ": the state has indices " + range(given) +
+               ", this rank holds " + range(expected) +
+               ". It was saved by another rank or for another number of ranks.";
+  }
   static std::string range(const ShardLayout& layout) {
     return std::to_string(layout.start) + " to " + std::to_string(layout.start + layout.length) +
            " of dimension " + std::to_string(layout.dim);

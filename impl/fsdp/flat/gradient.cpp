@@ -113,7 +113,6 @@ void FlatGradient::add_reduced(at::Tensor gradient) {
   } else {
     sharded_ = std::move(gradient);
   }
-  members_received();
 }
 
 void FlatGradient::lower_precision() {

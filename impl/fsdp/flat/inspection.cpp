@@ -30,12 +30,10 @@ OriginalParameter managed(const OriginalSlot& place) {
   const auto& member = place.info();
   OriginalParameter result;
   result.name = place.name;
-  result.unit = place.state->unit().name;
   result.managed = true;
   result.use_orig_params = shard.settings().use_orig_params;
   const auto* in_slot = place.place->find();
   result.slot = in_slot ? *in_slot : member.parameter;
-  result.group = place.state->ranks().shard;
   const bool never_sharded = !shard.sharded();
   const bool shown_whole = never_sharded || flat.shown() != Shown::sharded;
   result.value_piece = piece_of(member, shown_whole);
@@ -94,8 +92,6 @@ FlatParameterInfo flat_parameter_info(const torch::nn::Module& unit) {
     const auto& stretch = shard.layout().members[i];
     info.members.push_back({member.name, member.shape, stretch.offset, stretch.numel});
   }
-  info.unsharded_numel = shard.layout().unsharded_numel;
-  info.shard_numel = shard.layout().shard_numel;
   return info;
 }
 

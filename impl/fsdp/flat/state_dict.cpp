@@ -178,11 +178,8 @@ void load_sharded_state_dict(torch::nn::Module& root, const ShardedStateDict& st
       validated(root, slots, buffers, state,
                 [](StateDictValidation& validation, const std::string& name, const ShardedTensor& value,
                    at::IntArrayRef shape, const OriginalSlot* slot) {
-                  validation.same_shape(name, value.layout.global_shape, shape);
-                  if (!slot || value.layout.global_shape != slot->info().shape) return;
-                  const auto layout = rows_of(*slot->state, shape);
-                  validation.same_layout(name, value.layout, layout);
-                  validation.same_shape(name + " (shard)", value.local.sizes(), layout.local_shape());
+                  if (!slot) return validation.same_shape(name, value.layout.global_shape, shape);
+                  validation.same_shard(name, value, rows_of(*slot->state, shape));
                 });
   for (const auto& unit : FlatState::all_under(root)) prepare_for_loading(*unit);
   for (const auto& slot : slots) {

@@ -269,7 +269,7 @@ TensorList FlatState::pre_forward(TensorList inputs) {
     wait_and_show();
     return inputs;
   }
-  if (!in_backward() && context_->final_callback_queued) abandon_backward(*context_);
+  leave_failed_backward();
   lazy_init();
   if (is_root()) {
     root_pre_forward(inputs);
@@ -584,13 +584,13 @@ void FlatState::finalize() {
   round_ = {};
 }
 
-// An exception ended the last backward, so its final callback never came.
-void FlatState::abandon_backward(StateContext& context) {
-  for (const auto& weak : context.all_states) {
+void FlatState::leave_failed_backward() {
+  if (in_backward() || !context_->final_callback_queued) return;
+  for (const auto& weak : context_->all_states) {
     if (const auto state = weak.lock()) state->reducing_.reset();  // its result is not used
   }
-  context.reducing = nullptr;
-  finish_backward(context);
+  context_->reducing = nullptr;
+  finish_backward(*context_);
 }
 
 // First forward: who is root, and buffers of another dtype.

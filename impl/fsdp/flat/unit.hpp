@@ -119,6 +119,9 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
   void unshard(const CallSite& site);
   void wait_and_show();
   void show_sharded();
+  /// After an exception that ended a backward, whose final callback then never comes: what the units had begun is
+  /// dropped. Otherwise, and within a backward, nothing.
+  void leave_failed_backward();
 
   bool sync_gradients = true;
   std::function<void(at::Tensor gradient, at::Tensor shard)> comm_hook;  ///< reduces in place of this class
@@ -145,7 +148,6 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
   void wait_for_reduction();
   void queue_final_callback();
   static void finish_backward(StateContext& context);
-  static void abandon_backward(StateContext& context);
   void finalize();
   bool frees_after_forward() const;
   bool frees_after_backward() const;

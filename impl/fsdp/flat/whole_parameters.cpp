@@ -7,7 +7,8 @@
 
 namespace fsdp::flat {
 
-void require_idle(const FlatState& state) {
+void require_idle(FlatState& state) {
+  state.leave_failed_backward();
   if (state.training_state() != TrainingState::idle) {
     throw InvalidState("A state dict of the FSDP module '" + state.unit().name +
                        "' can be saved or loaded only outside forward, backward and summon_full_params.");

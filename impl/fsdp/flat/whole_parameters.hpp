@@ -8,8 +8,8 @@
 
 namespace fsdp::flat {
 
-/// Throws InvalidState during forward, backward or a summon scope.
-void require_idle(const FlatState& state);
+/// Throws InvalidState during forward, backward or a summon scope. After a backward that failed it leaves that first.
+void require_idle(FlatState& state);
 
 /// A unit's parameters in full precision, gathered into memory of their own. Collective over the unit's
 /// ranks.

@@ -191,8 +191,7 @@ Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, c
       } else {
         partial = output;
       }
-      reduced.handed_over = StreamEvent::record(output.device());
-      return reduced;
+      return reduced;  // what waits in `partial` is read behind this, on the same stream
     }
     if (partial.defined()) output.add_(std::exchange(partial, {}));
   }

@@ -162,7 +162,6 @@ void FSDPModule::reshard() {
 
 std::optional<UnshardHandle> FSDPModule::unshard(bool async_op) {
   if (auto* group = state_->group()) {
-    group->lazy_init();
     group->unshard();
     if (!async_op) group->wait_for_unshard();
   }
@@ -186,7 +185,6 @@ void FSDPModule::set_requires_all_reduce(bool requires_all_reduce, bool recurse)
 }
 
 void FSDPModule::set_reshard_after_forward(bool reshard_after_forward, bool recurse) {
-  state_->auto_reshard_after_forward = false;
   for_each_group(*state_, recurse, [=](FSDPState& state, FSDPParamGroup& group) {
     state.auto_reshard_after_forward = false;
     group.after_forward = reshard_after_forward ? ShardedState::sharded : ShardedState::unsharded;

@@ -94,6 +94,7 @@ void FSDPParamGroup::adopt_replaced_parameters() {
   }
   const at::NoGradGuard no_grad;
   lay_out(device, false);
+  shards_written();
   lazily_initialized_ = false;
 }
 

@@ -135,7 +135,7 @@ TensorList FSDPState::pre_forward(TensorList inputs) {
     }
     return inputs;
   }
-  if (!in_backward() && context_->post_backward_final_callback_queued) abandon_backward(*context_);
+  leave_failed_backward();
   training_state_ = TrainingState::forward;
   root_pre_forward(inputs);
   if (policy_.cast_forward_inputs) cast_floating_point(inputs, policy_.param_dtype);
@@ -357,19 +357,18 @@ void FSDPState::finalize_backward() {
   if (group_) group_->finalize_backward();
 }
 
-// An exception ended the last backward, so its final callback never came.
-void FSDPState::abandon_backward(StateContext& context) {
-  for (const auto& weak : context.all_states) {
+void FSDPState::leave_failed_backward() {
+  if (in_backward() || !context_->post_backward_final_callback_queued) return;
+  for (const auto& weak : context_->all_states) {
     const auto state = weak.lock();
     if (!state) continue;
     state->training_state_ = TrainingState::idle;
     if (state->group_) state->group_->abandon_backward();
   }
-  context.iter_forward_root = nullptr;
-  context.comm->post_forward_order.clear();
-  context.comm->free_copied_out();
-  context.comm->free_scatter_input();
-  context.post_backward_final_callback_queued = false;
+  context_->iter_forward_root = nullptr;
+  context_->comm->post_forward_order.clear();
+  context_->comm->free_scatter_input();
+  context_->post_backward_final_callback_queued = false;
 }
 
 }  // namespace fsdp

@@ -62,6 +62,9 @@ class FSDPState : public std::enable_shared_from_this<FSDPState> {
   TensorList post_forward(TensorList outputs);
   void pre_backward();
   void post_backward();
+  /// After an exception that ended a backward, whose final callback then never comes: what the units had begun is
+  /// dropped. Otherwise, and within a backward, nothing.
+  void leave_failed_backward();
 
   std::vector<std::weak_ptr<FSDPState>> states_to_forward_prefetch;
   std::vector<std::weak_ptr<FSDPState>> states_to_backward_prefetch;
@@ -83,7 +86,6 @@ class FSDPState : public std::enable_shared_from_this<FSDPState> {
   void register_post_backward_hook(TensorList& inputs);
   void queue_final_callback();
   void finalize_backward();
-  static void abandon_backward(StateContext& context);
 
   std::vector<std::weak_ptr<torch::nn::Module>> modules_;
   std::unordered_set<size_t> modules_to_run_forward_;

@@ -3,11 +3,8 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
-
-#include "fsdp/comm/communicator.hpp"
 
 namespace fsdp::flat {
 
@@ -22,7 +19,6 @@ struct FlatPiece {
 /// An original parameter. Undefined tensors stand for None.
 struct OriginalParameter {
   std::string name;      ///< from the module that was asked, as if unsharded
-  std::string unit;      ///< name of the unit that holds it, "" for the root
   bool managed = false;  ///< false: ignored, or no unit is above it. Then everything below is whole
   bool use_orig_params = false;
   bool requires_grad = false;
@@ -37,8 +33,7 @@ struct OriginalParameter {
   /// shard_piece.length).
   at::Tensor updated;
   int64_t state_offset = 0;
-  FlatPiece shard_piece;                ///< what the optimizer has of it on this rank
-  std::shared_ptr<Communicator> group;  ///< shard group; null if not managed
+  FlatPiece shard_piece;  ///< what the optimizer has of it on this rank
 };
 
 /// All of them in the order of the unsharded model: registration order, own before children, tied ones once
@@ -54,8 +49,6 @@ struct FlatParameterInfo {
     int64_t numel;
   };
   std::vector<Member> members;
-  int64_t unsharded_numel = 0;  ///< with alignment and tail, without what is added to make shards equal
-  int64_t shard_numel = 0;      ///< of every rank; NO_SHARD: unsharded_numel
 };
 /// Empty for a unit without parameters. Throws InvalidState for a module that is no unit.
 FlatParameterInfo flat_parameter_info(const torch::nn::Module& unit);
