@@ -10,7 +10,7 @@
 namespace fsdp_cts::testee {
 namespace {
 
-int serve(int argc, char** argv, const std::string& variant,
+int serve(int argc, char** argv, const std::function<std::string()>& variant,
           std::function<void(const std::string&)> case_begins) {
   CLI::App app{"One rank of the C++ FSDP library, driven by fsdp-cts over its control socket."};
   Settings settings;
@@ -25,7 +25,7 @@ int serve(int argc, char** argv, const std::string& variant,
   CLI11_PARSE(app, argc, argv);
   try {
     settings.transport = transport_for(device, backend);
-    if (!variant.empty()) settings.name += " " + variant;
+    if (variant) settings.name += " " + variant();
   } catch (const std::exception& refusal) {
     std::cerr << "fsdp_testee: " << refusal.what() << '\n';
     return 2;
@@ -36,7 +36,7 @@ int serve(int argc, char** argv, const std::string& variant,
 
 }  // namespace
 
-void run(int argc, char** argv, const std::string& variant,
+void run(int argc, char** argv, const std::function<std::string()>& variant,
          std::function<void(const std::string&)> case_begins) {
   serve_forks();
   sdk::leave(serve(argc, argv, variant, std::move(case_begins)));

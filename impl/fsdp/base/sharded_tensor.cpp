@@ -29,7 +29,7 @@ Rows chunk_rows(int64_t size, int64_t ranks, int64_t rank) {
 
 std::vector<int64_t> ShardLayout::local_shape() const {
   auto shape = global_shape;
-  shape[static_cast<size_t>(dim)] = length;
+  if (!shape.empty()) shape[static_cast<size_t>(dim)] = length;
   return shape;
 }
 
