@@ -111,7 +111,6 @@ class MemberSearch {
  public:
   MemberSearch(const IgnoredStates& ignored, const std::vector<UnitPlan>& earlier) : ignored_(ignored) {
     for (const auto& unit : earlier) {
-      units_.insert(unit.module.get());
       for (const auto& member : unit.members) claimed_.insert(member.parameter.unsafeGetTensorImpl());
     }
   }
@@ -123,7 +122,7 @@ class MemberSearch {
 
  private:
   void visit(const std::shared_ptr<torch::nn::Module>& module, const std::string& name, bool top) {
-    if (!top && (is_unit(*module) || units_.contains(module.get()))) return;
+    if (!top && is_unit(*module)) return;
     if (!visited_.insert(module.get()).second) return;
     size_t position = 0;
     for (const auto& entry : own_parameters(*module)) {
@@ -147,7 +146,7 @@ class MemberSearch {
   }
 
   const IgnoredStates& ignored_;
-  ModuleSet units_, visited_;
+  ModuleSet visited_;
   ParameterSet claimed_;
   std::vector<MemberPlan> found_;
   std::unordered_map<const c10::TensorImpl*, size_t> places_;
