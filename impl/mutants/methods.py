@@ -7,7 +7,7 @@
 
 Reads what `convict.py --convictions` left behind, and the list of all cases. Convictions by a method's base cases, those that stand for
 upstream's, are counted apart from those by its twins and further values: a method whose base cases convict nobody is seen through by ours alone.
-Exit code 0: every method that can run on this machine and uses the library convicts at least one mutant. With --compare, of two folders of convictions side
+Exit code 0: every mutant was tried, and every method that can run on this machine and uses the library convicts at least one. With --compare, of two folders of convictions side
 by side: every mutant is convicted by at least as many methods after as before.
 """
 
@@ -17,6 +17,7 @@ import pathlib
 import sys
 
 import convict
+import patches
 
 # They ask LibTorch and shard nothing, as upstream's do, so that no fault of the library can show in them.
 WITHOUT_LIBRARY = {
@@ -69,7 +70,11 @@ def main():
     of_upstream = {case["id"] for case in listed if case["seed_cases"] > 0}
     base = collections.defaultdict(lambda: collections.defaultdict(int))  # method, mutant: convicting cases
     twins = collections.defaultdict(lambda: collections.defaultdict(int))
-    for noted in convict.noted_in(arguments.convictions):
+    noted_all = convict.noted_in(arguments.convictions)
+    untried = {patch.id for patch in patches.all_patches()} - {noted["mutant"] for noted in noted_all}
+    if untried:
+        sys.exit(f"not tried: {', '.join(sorted(untried))}; `ctest -R '^mutants'` tries all")
+    for noted in noted_all:
         for case in noted["cases"]:
             (base if case in of_upstream else twins)[method_of(case)][noted["mutant"]] += 1
     lines = ["| method | mutants its base cases convict (cases) | mutants its twins and further values convict (cases) |", "|---|---|---|"]
