@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <iostream>
 
@@ -10,8 +9,6 @@
 
 namespace fsdp_cts::cli {
 namespace {
-
-constexpr int interrupted = 128;  // and more: by which signal
 
 // 0 where all runs ended with 0 or 77, else 2 where one could not be run, else 1.
 int together(int before, int code) {
@@ -27,7 +24,6 @@ int run_lines(std::istream& lines, Shared& shared) {
     app.require_subcommand(1);
     add_run(app, shared);
     const int code = outcome(app, shared, [&] { app.parse("run " + line); });
-    if (code >= interrupted) return code;
     std::cout << fmt::format("batch: line {} ended with exit code {}", number, code) << std::endl;
     all = together(all, code);
   }
@@ -45,12 +41,11 @@ void add_batch(CLI::App& app, Shared& shared) {
   command->add_option("FILE", *file, "The lines; - is the standard input, # begins a comment")->required();
   command->footer(
       "A line `batch: line N ended with exit code C` is printed behind each run. Exit code: the largest of "
-      "theirs, where 77 "
-      "counts as 0.\n"
+      "theirs, where 77 counts as 0.\n"
       "Example:\n"
       "  printf '%s\\n' \"'F2MP/*' --testee mutant:sum_for_mean\" \"'F2MP/*' --testee mutant:stale_gather\" "
-      "| "
-      "fsdp-cts batch -");
+      "|\n"
+      "    fsdp-cts batch -");
   command->callback([file, &shared] {
     if (*file == "-") {
       shared.exit_code = run_lines(std::cin, shared);

@@ -15,7 +15,7 @@ struct Shared {
   WarmProcesses processes;  // of runs that follow one another
 };
 
-// Parses, runs and returns the exit code; mistakes go to stderr.
+// Parses, runs and returns the exit code; mistakes go to stderr. Throws Interrupted.
 int outcome(CLI::App& app, const Shared& shared, const std::function<void()>& parse);
 
 void add_list(CLI::App& app, Shared& shared);

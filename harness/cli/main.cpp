@@ -1,6 +1,11 @@
 // fsdp-cts: the command line. Exit codes: 0 all as expected, 1 not, 2 invalid use, no case, or an incomplete
 // report, 77 every case was skipped because this machine cannot show it.
+#include <fmt/format.h>
+
+#include <cstdio>
+
 #include "harness/cli/commands.hpp"
+#include "harness/runner/interruption.hpp"
 #include "harness/suite/suite.hpp"
 
 using namespace fsdp_cts;
@@ -25,8 +30,13 @@ int main(int argc, char** argv) {
                     cli::add_report, cli::add_verify, cli::add_generate, cli::add_bench, cli::add_batch}) {
     add(app, shared);
   }
-  return cli::outcome(app, shared, [&] {
-    app.parse(argc, argv);
-    shared.processes.close();
-  });
+  try {
+    return cli::outcome(app, shared, [&] {
+      app.parse(argc, argv);
+      shared.processes.close();
+    });
+  } catch (const Interrupted& error) {
+    fmt::print(stderr, "fsdp-cts: {}; the report is incomplete\n", error.what());
+    return 128 + error.signal;
+  }
 }

@@ -20,9 +20,8 @@ int outcome(CLI::App& app, const Shared& shared, const std::function<void()>& pa
   } catch (const ScenarioError& error) {
     fmt::print(stderr, "fsdp-cts: the scenarios have mistakes:\n{}\n", error.what());
     return 2;
-  } catch (const Interrupted& error) {
-    fmt::print(stderr, "fsdp-cts: {}; the report is incomplete\n", error.what());
-    return 128 + error.signal;
+  } catch (const Interrupted&) {
+    throw;
   } catch (const std::exception& error) {
     fmt::print(stderr, "fsdp-cts: {}\n", error.what());
     return 2;

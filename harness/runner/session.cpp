@@ -103,7 +103,7 @@ Session::~Session() {
 
 void Session::run(const std::vector<Job>& jobs, const Completed& completed, const EndedBadly& ended_badly) {
   std::vector<Lane> lanes = lanes_of(jobs);
-  start_fork_servers(lanes);
+  for (Lane& lane : lanes) lane.fork_server = fork_server_for(*lane.testee);
   process_ready_events(loop_);  // ranks that have died since the last run get no case
   try {
     for (std::size_t left = jobs.size(); left > 0;) {
@@ -135,16 +135,8 @@ void Session::run(const std::vector<Job>& jobs, const Completed& completed, cons
   }
 }
 
-void Session::close(const EndedBadly& ended_badly) {
-  close_groups([](const Testee&) { return true; }, ended_badly);
-}
-
-void Session::close(const Testee& testee, const EndedBadly& ended_badly) {
-  close_groups([&](const Testee& other) { return &other == &testee; }, ended_badly);
-}
-
-void Session::close_groups(const std::function<bool(const Testee&)>& of, const EndedBadly& ended_badly) {
-  const auto meant = [&](const Slot& slot) { return of(slot.group->testee()); };
+void Session::close(const EndedBadly& ended_badly, const Testee* only) {
+  const auto meant = [&](const Slot& slot) { return only == nullptr || only == &slot.group->testee(); };
   for (Slot& slot : slots_) {
     if (meant(slot)) slot.group->close();
   }
@@ -202,7 +194,7 @@ void Session::start_job(Lane& lane, const Job& job) {
   }
   try {
     Assignment assignment = assignment_of(job, lane);
-    Slot& slot = slot_for(*job.testee, world);
+    Slot& slot = slot_for(lane, world);
     slot.group->run(std::move(assignment));
     slot.job = &job;
   } catch (const std::system_error& e) {  // a full disk fails this case, not the others
@@ -215,21 +207,22 @@ void Session::start_job(Lane& lane, const Job& job) {
 }
 
 bool Session::may_start(const Lane& lane) {
-  if (const ForkServer* server = fork_server_of(*lane.testee); server && server->starting()) return false;
+  if (lane.fork_server && lane.fork_server->starting()) return false;
   if (lane.running == 0) return true;
   if (options_.jobs > 0) return lane.running < options_.jobs;
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   return lane.running_ranks + world_of(*lane.pending.front()) <= cores;
 }
 
-Session::Slot& Session::slot_for(const Testee& testee, int world) {
+Session::Slot& Session::slot_for(const Lane& lane, int world) {
+  const Testee& testee = *lane.testee;
   for (Slot& slot : slots_) {
     if (slot.group->idle() && &slot.group->testee() == &testee && slot.group->world() == world) return slot;
   }
   GroupHome home = home_of("g" + std::to_string(++groups_));
   if (testee.self && !testee.self->token.empty()) home.token = testee.self->token;
   slots_.push_back({std::make_unique<RankGroup>(loop_, guardian_, testee, world, options_.limits,
-                                                std::move(home), fork_server_of(testee)),
+                                                std::move(home), lane.fork_server),
                     nullptr});
   return slots_.back();
 }
@@ -241,22 +234,20 @@ GroupHome Session::home_of(const std::string& group) const {
   return home;
 }
 
-void Session::start_fork_servers(const std::vector<Lane>& lanes) {
-  for (const Lane& lane : lanes) {
-    const Testee& testee = *lane.testee;
-    if (!testee.forks || testee.self || fork_server_of(testee) != nullptr) continue;
-    try {
-      fork_servers_.try_emplace({testee.command, testee_variables(testee)}, loop_, guardian_, testee,
-                                options_.limits.deadlines,
-                                home_of("f" + std::to_string(fork_servers_.size() + 1)));
-    } catch (const ScratchError&) {  // the ranks will say so
-    }
+// The one that testees of the same program share, started if there is none yet; null for those that cannot have one.
+ForkServer* Session::fork_server_for(const Testee& testee) {
+  if (!testee.forks || testee.self) return nullptr;
+  auto program = std::pair(testee.command, testee_variables(testee));
+  if (const auto found = fork_servers_.find(program); found != fork_servers_.end()) return &found->second;
+  try {
+    GroupHome home = home_of("f" + std::to_string(fork_servers_.size() + 1));
+    return &fork_servers_
+                .try_emplace(std::move(program), loop_, guardian_, testee, options_.limits.deadlines,
+                             std::move(home))
+                .first->second;
+  } catch (const ScratchError&) {  // the ranks will say so
+    return nullptr;
   }
-}
-
-ForkServer* Session::fork_server_of(const Testee& testee) {
-  const auto found = fork_servers_.find({testee.command, testee_variables(testee)});
-  return found == fork_servers_.end() ? nullptr : &found->second;
 }
 
 void Session::dismiss_idle(const std::vector<Lane>& lanes) {

@@ -75,8 +75,7 @@ class Session {
 
   // Says bye to all ranks, or to those of one testee, and waits for them. `ended_badly` is called for those that
   // did not end with 0. Without it ranks are killed in the end.
-  void close(const EndedBadly& ended_badly = {});
-  void close(const Testee& testee, const EndedBadly& ended_badly = {});
+  void close(const EndedBadly& ended_badly = {}, const Testee* only = nullptr);
 
   const std::filesystem::path& folder() const { return scratch_.folder(); }
 
@@ -88,6 +87,7 @@ class Session {
       CaseRun last;
     };
     const Testee* testee = nullptr;
+    ForkServer* fork_server = nullptr;  // none: each rank is a start of its own
     std::deque<const Job*> pending;
     int running = 0;  // cases
     int running_ranks = 0;
@@ -113,12 +113,10 @@ class Session {
   void start_jobs(std::vector<Lane>& lanes);
   void start_job(Lane& lane, const Job& job);
   bool may_start(const Lane& lane);
-  void start_fork_servers(const std::vector<Lane>& lanes);
-  ForkServer* fork_server_of(const Testee& testee);
-  Slot& slot_for(const Testee& testee, int world);
+  ForkServer* fork_server_for(const Testee& testee);
+  Slot& slot_for(const Lane& lane, int world);
   GroupHome home_of(const std::string& group) const;
   void dismiss_idle(const std::vector<Lane>& lanes);
-  void close_groups(const std::function<bool(const Testee&)>& of, const EndedBadly& ended_badly);
   Assignment assignment_of(const Job& job, const Lane& lane);
   Json checkpoints_of(const Case& a_case) const;  // {save, load}: folders, as far as the case has them
   void wait();

@@ -376,7 +376,7 @@ void Pipeline::run_first_case(std::vector<Entry*>& entries, const Judged& judged
 }
 
 void Pipeline::close() {
-  session_.close(testee_, ended_badly());
+  session_.close(ended_badly(), &testee_);
 }
 
 }  // namespace fsdp_cts

@@ -18,7 +18,6 @@ import json
 import pathlib
 import subprocess
 import sys
-import tempfile
 
 import patches
 from suite import Suite
@@ -26,14 +25,8 @@ from suite import Suite
 
 def records_of(suite, mutant, selection):
     """Exit code of the run and its case records."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = pathlib.Path(folder) / "report.ndjson"
-        backend = [] if "--backend" in selection else ["--backend", "shm"]  # the faster one
-        status, output = suite.run([*selection, *backend, "--testee", f"mutant:{mutant}", "--report", report, "--failures", folder])
-        if not report.exists():
-            sys.exit(f"the run on mutant:{mutant} left no report (exit code {status}):\n{output}")
-        lines = [json.loads(line) for line in report.read_text().splitlines()]
-    return status, [line for line in lines if line["type"] == "case"]
+    backend = [] if "--backend" in selection else ["--backend", "shm"]  # the faster one
+    return suite.cases([*selection, *backend, "--testee", f"mutant:{mutant}"])
 
 
 def fault(mutant, status, records, cases):

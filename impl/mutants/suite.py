@@ -1,13 +1,21 @@
 """Runs of the suite, for programs that need many of them."""
 
+import json
 import os
+import pathlib
 import queue
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+
+
+def cases_in(report):
+    """Case records of an NDJSON report."""
+    return [record for record in map(json.loads, report.read_text().splitlines()) if record["type"] == "case"]
 
 
 class Suite:
@@ -46,6 +54,15 @@ class Suite:
         if limit and process.returncode == 128 + signal.SIGTERM:
             return None, output
         sys.exit(f"fsdp-cts ended within `run {shlex.join(map(str, arguments))}` (exit code {process.returncode}):\n{output}")
+
+    def cases(self, arguments):
+        """Exit code and case records of one with these arguments, which leaves nothing else behind."""
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "report.ndjson"
+            status, output = self.run([*arguments, "--report", report, "--failures", folder])
+            if not report.exists():
+                sys.exit(f"`fsdp-cts run {shlex.join(map(str, arguments))}` left no report (exit code {status}):\n{output}")
+            return status, cases_in(report)
 
     def _process(self):
         try:

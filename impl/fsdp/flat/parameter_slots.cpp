@@ -29,7 +29,7 @@ void ParameterSlot::put(const at::Tensor& parameter) const {
   const auto owner = module.lock();
   if (!owner) return;
   auto& parameters = Registration::of(*owner);
-  if (parameters.contains(name)) return;
+  if (parameters.contains(name)) return;  // a rank that keeps nothing in a summon scope takes nothing out
   std::vector<std::pair<std::string, at::Tensor>> in_order;
   for (const auto& entry : parameters) in_order.emplace_back(entry.key(), entry.value());
   in_order.insert(in_order.begin() + static_cast<std::ptrdiff_t>(std::min(position, in_order.size())),
