@@ -118,6 +118,7 @@ class Builder {
       if (!keeps_full_precision(mixed_precision, *module)) continue;
       const auto came_in = std::make_shared<std::optional<at::ScalarType>>();
       module->add_pre_forward_hook([came_in, full](sdk::Tensors inputs) {
+        came_in->reset();  // the last forward's, which may have been of another dtype
         for (const at::Tensor& input : inputs) {
           if (input.is_floating_point() && input.scalar_type() != full) *came_in = input.scalar_type();
         }

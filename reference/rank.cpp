@@ -214,6 +214,13 @@ sdk::StateDict Rank::state_dict(sdk::Model& model, const std::string& kind) {
   return state;
 }
 
+// Where its tensors lie is no question for a reference, which has no device.
+sdk::StateDict Rank::full_state_dict(sdk::Model& model, const sdk::FullStateDictOptions& options) {
+  sdk::StateDict state = state_dict(model, "full");
+  if (options.rank0_only && context().rank != 0) state.items.clear();
+  return state;
+}
+
 void Rank::load_checkpoint(const sdk::Checkpoint& checkpoint) {
   load_state_dict(*checkpoint.model, state_dict(*checkpoint.like, "full"));
   if (checkpoint.optimizer) checkpoint.optimizer->load(checkpoint.optimizer_like->saved());

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed._shard.sharded_tensor import ShardedTensor
-from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, StateDictType
 from torch.distributed.fsdp._common_utils import TrainingState, _FSDPState
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp._traversal_utils import _get_fsdp_states_with_modules
@@ -122,8 +122,15 @@ class FlatParameterOperations(Checkpoints):
         native = {name: value if isinstance(value, ShardedTensor) else value.clone() for name, value in native.items()}
         return StateDict({"kind": kind, "state": native}, [state_item(clean_name(name), v) for name, v in native.items()])
 
+    def full_state_dict(self, model: Model, rank0_only: bool, offload_to_cpu: bool) -> StateDict:
+        config = FullStateDictConfig(rank0_only=rank0_only, offload_to_cpu=offload_to_cpu)
+        with FullyShardedDataParallel.state_dict_type(model.module, StateDictType.FULL_STATE_DICT, config):
+            native = {name: value.clone() for name, value in model.module.state_dict().items()}
+        return StateDict({"kind": "full", "state": native}, [state_item(clean_name(name), v) for name, v in native.items()])
+
     def load_state_dict(self, model: Model, state: StateDict) -> None:
-        with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[state.native["kind"]]):
+        sharded = FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[state.native["kind"]])
+        with sharded if states(model) else contextlib.nullcontext():
             model.module.load_state_dict(dict(state.native["state"]))  # the hooks empty the dictionary they are given
 
     def zero_parameters(self, model: Model) -> None:

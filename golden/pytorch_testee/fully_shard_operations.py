@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from fsdp_cts_sdk import Exposed, Model, Parameter, StateDict, whole
 from fsdp_cts_sdk.dtypes import optional_dtype, optional_dtype_name
+from fsdp_cts_sdk.errors import Unsupported
 from fsdp_cts_sdk.graph import clean_name
 from fsdp_cts_sdk.modules import class_label
 from pytorch_testee.checkpoints import Checkpoints
@@ -139,6 +140,15 @@ class FullyShardOperations(Checkpoints):
         native = {name: value.detach().clone() for name, value in native.items()}
         items = [Exposed(clean_name(name), _local(value), placement_of(value)) for name, value in native.items()]
         return StateDict(native, items)
+
+    def full_state_dict(self, model: Model, rank0_only: bool, offload_to_cpu: bool) -> StateDict:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+        if rank0_only != offload_to_cpu:
+            raise Unsupported("whole state dicts of fully_shard are on every rank's device, or in the first rank's host memory")
+        options = StateDictOptions(full_state_dict=True, cpu_offload=offload_to_cpu)
+        native = {name: value.clone() for name, value in get_model_state_dict(model.module, options=options).items()}
+        return StateDict(native, [Exposed(clean_name(name), value, whole(value.shape)) for name, value in native.items()])
 
     def load_state_dict(self, model: Model, state: StateDict) -> None:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict

@@ -32,6 +32,14 @@ std::vector<std::pair<Place, const Json*>> selected_facts(const JudgeContext& co
   return result;
 }
 
+std::set<int> ranks_concerned(const Json& arguments, const Case& a_case) {
+  const auto named = arguments.find("ranks");
+  if (named != arguments.end() && named->is_array()) return named->get<std::set<int>>();
+  std::set<int> all;
+  for (int rank = 0; rank < a_case.world; ++rank) all.insert(rank);
+  return all;
+}
+
 Finding failure(const JudgeContext& context, const Place& place, Failure failed) {
   Finding finding =
       finding_at(VerdictKind::fail, std::move(failed.code), place, context.program, std::move(failed.text));

@@ -1,6 +1,8 @@
 // Everything that an expectation or a law may look at.
 #pragma once
 
+#include <set>
+
 #include "harness/judge/evidence.hpp"
 #include "harness/judge/finding.hpp"
 #include "harness/judge/program_map.hpp"
@@ -41,6 +43,9 @@ class Selection {
 std::vector<std::pair<Place, const Json*>> selected_facts(const JudgeContext& context,
                                                           const Selection& selection,
                                                           const std::string& what);
+
+// The ranks that an expectation's `ranks` names; all where it names none.
+std::set<int> ranks_concerned(const Json& arguments, const Case& a_case);
 
 // A check that failed: its code, a sentence, and what was compared.
 struct Failure {

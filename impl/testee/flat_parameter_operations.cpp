@@ -149,6 +149,11 @@ sdk::StateDict FlatParameterOperations::state_dict(sdk::Model& model, const std:
   return state_of(shards(model));
 }
 
+sdk::StateDict FlatParameterOperations::full_state_dict(sdk::Model& model,
+                                                        const sdk::FullStateDictOptions& options) {
+  return state_of(flat::full_state_dict(*model.module, {options.rank0_only, options.offload_to_cpu}));
+}
+
 fsdp::ShardedStateDict FlatParameterOperations::shards(sdk::Model& model) {
   return flat::sharded_state_dict(*model.module);
 }

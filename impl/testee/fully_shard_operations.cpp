@@ -146,6 +146,11 @@ sdk::StateDict FullyShardOperations::state_dict(sdk::Model& model, const std::st
   return state_of(shards(model));
 }
 
+sdk::StateDict FullyShardOperations::full_state_dict(sdk::Model& model,
+                                                     const sdk::FullStateDictOptions& options) {
+  return state_of(fsdp::full_state_dict(*model.module, {options.rank0_only, options.offload_to_cpu}));
+}
+
 fsdp::ShardedStateDict FullyShardOperations::shards(sdk::Model& model) {
   return fsdp::sharded_state_dict(*model.module);
 }

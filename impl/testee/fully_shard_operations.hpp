@@ -29,6 +29,7 @@ class FullyShardOperations : public LibraryOperations {
   std::vector<sdk::Parameter> parameters(sdk::Model& model) override;
   std::vector<sdk::Exposed> full_parameters(sdk::Model& model) override;
   sdk::StateDict state_dict(sdk::Model& model, const std::string& kind) override;
+  sdk::StateDict full_state_dict(sdk::Model& model, const sdk::FullStateDictOptions& options) override;
   void load_state_dict(sdk::Model& model, const sdk::StateDict& state) override;
   sdk::StateDict optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
                                       const std::string& kind) override;

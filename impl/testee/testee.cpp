@@ -186,6 +186,10 @@ sdk::StateDict Testee::state_dict(sdk::Model& model, const std::string& kind) {
   return of(model).state_dict(model, kind);
 }
 
+sdk::StateDict Testee::full_state_dict(sdk::Model& model, const sdk::FullStateDictOptions& options) {
+  return of(model).full_state_dict(model, options);
+}
+
 void Testee::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
   of(model).load_state_dict(model, state);
 }

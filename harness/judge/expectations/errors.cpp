@@ -10,14 +10,6 @@
 namespace fsdp_cts {
 namespace {
 
-std::vector<int> ranks_from(const Json& arguments, int world) {
-  auto ranks = arguments.find("ranks");
-  if (ranks != arguments.end() && ranks->is_array()) return ranks->get<std::vector<int>>();
-  std::vector<int> all(static_cast<std::size_t>(world));
-  for (int rank = 0; rank < world; ++rank) all[static_cast<std::size_t>(rank)] = rank;
-  return all;
-}
-
 std::string error_text(const Json& error) {
   if (error.is_null()) return "no error";
   return fmt::format("{} in {} ({:.160})", error.value("type", "?"), error.value("phase", "?"),
@@ -39,11 +31,11 @@ void check_error(const Json& arguments, const Selection& selection, const JudgeC
   const auto facts = attempts_named(arguments, selection, context);
   if (facts.empty())
     return nothing_observed(outcome, "attempt '" + arguments.at("attempt").get<std::string>() + "'");
-  const auto ranks = ranks_from(arguments, context.a_case.world);
+  const auto ranks = ranks_concerned(arguments, context.a_case);
   for (const auto& each : facts) {
     const Place& place = each.first;  // no structured binding: Clang 14 cannot capture one
     const Json& error = each.second->at("error");
-    const bool wanted = std::find(ranks.begin(), ranks.end(), place.rank.value_or(0)) != ranks.end();
+    const bool wanted = ranks.contains(place.rank.value_or(0));
     auto fail = [&](const char* code, const std::string& expected) {
       outcome.findings.push_back(
           failure(context, place,
@@ -112,7 +104,7 @@ void check_warning(const Json& arguments, const Selection& selection, const Judg
   const auto counts = warnings_by_rank(arguments, selection, context);
   if (counts.empty()) return nothing_observed(outcome, "warnings");
   const long at_least = arguments.value("at_least", 1L);
-  for (int rank : ranks_from(arguments, context.a_case.world)) {
+  for (int rank : ranks_concerned(arguments, context.a_case)) {
     const long count = counts.count(rank) ? counts.at(rank) : 0;
     if (count >= at_least) continue;
     Place place;

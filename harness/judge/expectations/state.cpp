@@ -1,5 +1,6 @@
 // unit_tree: the wrapped modules and their settings. counters: how often something happened. training_state:
-// idle again. devices: where parameters lie. registered_parameters: what an optimizer is given.
+// idle again. devices: where parameters, or the entries of a state dict, lie. registered_parameters: what an
+// optimizer is given.
 // elapsed: how long something took at least.
 // memory: how much more of the device's memory is in use, or was at most.
 // virtual_time: how much of the communication was hidden.
@@ -105,11 +106,24 @@ void check_training_state(const Json& arguments, const Selection& selection, con
 
 void check_devices(const Json& arguments, const Selection& selection, const JudgeContext& context,
                    Outcome& outcome) {
-  const auto facts = selected_facts(context, selection, "devices");
-  if (facts.empty()) return nothing_observed(outcome, "devices");
+  const std::string what =
+      arguments.contains("of") ? "devices:" + arguments["of"].get<std::string>() : "devices";
+  auto facts = selected_facts(context, selection, what);
+  const auto ranks = ranks_concerned(arguments, context.a_case);
+  std::erase_if(facts, [&](const auto& fact) { return !ranks.contains(fact.first.rank.value_or(0)); });
+  if (facts.empty()) return nothing_observed(outcome, what);
   const bool cpu_due = arguments.at("is") == "cpu";
   for (const auto& [place, fact] : facts) {
-    for (const auto& [name, device] : fact->at("values").items()) {
+    const Json& values = fact->at("values");
+    if (arguments.contains("count") && arguments["count"] != values.size()) {
+      outcome.findings.push_back(failure(context, place,
+                                         {"entries",
+                                          fmt::format("{}: {} entries, {} are due", describe(place),
+                                                      values.size(), arguments["count"].dump()),
+                                          values.size(), arguments["count"]}));
+      return;
+    }
+    for (const auto& [name, device] : values.items()) {
       if ((device == "cpu") == cpu_due) continue;
       Finding finding =
           failure(context, place,
@@ -158,10 +172,10 @@ void check_elapsed(const Json& arguments, const Selection& selection, const Judg
   const std::string from = arguments.at("labels").at(0), to = arguments.at("labels").at(1);
   std::map<int, std::int64_t> begun;
   std::map<int, std::pair<std::int64_t, Place>> ended;
+  const auto ranks = ranks_concerned(arguments, context.a_case);
   for (const auto& [place, fact] : selected_facts(context, selection, "clock")) {
-    const Json& ranks = arguments.at("ranks");
     const int rank = place.rank.value_or(0);
-    if (ranks.is_array() && std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
+    if (!ranks.contains(rank)) continue;
     const auto now = fact->at("values").value("milliseconds", std::int64_t{0});
     const std::string& label = context.program.at(place.step).label;
     if (label == from) begun.try_emplace(rank, now);

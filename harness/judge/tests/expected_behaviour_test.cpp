@@ -171,6 +171,21 @@ TEST(Devices, OfEveryParameter) {
   EXPECT_EQ(expect_code(made, R"([{"devices": {"is": "cpu"}}])", "device").divergence["parameter"], "bias");
 }
 
+TEST(Devices, OfTheEntriesThatARankHasOfAStateDict) {
+  HandMade made;
+  const std::vector<Json> values = {{{"weight", "cpu"}, {"bias", "cpu"}}, Json::object()};
+  for (const int rank : {0, 1})
+    made.observation(HandMade::after_step, rank)
+        .entries.push_back(
+            {{"what", "devices:saved"}, {"values", values.at(static_cast<std::size_t>(rank))}});
+  expect_pass(made, R"([{"devices": {"of": "saved", "is": "cpu", "count": 2, "ranks": [0]}},
+                        {"devices": {"of": "saved", "is": "cpu", "count": 0, "ranks": [1]}}])");
+  expect_code(made, R"([{"devices": {"of": "saved", "is": "cpu", "count": 2}}])", "entries");
+  expect_code(made, R"([{"devices": {"of": "saved", "is": "accelerator", "ranks": [0]}}])", "device");
+  made.entry(HandMade::after_step, 1, "devices:saved")["values"]["bias"] = "cpu";
+  expect_code(made, R"([{"devices": {"of": "saved", "is": "cpu", "count": 0, "ranks": [1]}}])", "entries");
+}
+
 TEST(RegisteredParameters, NumberAndSize) {
   HandMade made;
   for (const int rank : {0, 1})

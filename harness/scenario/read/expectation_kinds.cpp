@@ -128,7 +128,10 @@ std::vector<ExpectationKind> make_kinds() {
        "the training state is {is}"},
       {"devices",
        "is",
-       {{"is", {.types = types::string, .words = {"cpu", "accelerator"}}, true}},
+       {{"is", {.types = types::string, .words = {"cpu", "accelerator"}}, true},
+        {"of", rules::name, false, {}, "a state dict's entries in place of parameters"},
+        {"count", rules::natural, false, {}, "how many a rank has"},
+        {"ranks", ranks, false, "all"}},
        "what a rank holds of every parameter lies on the {is}"},
       {"registered_parameters",
        "",
@@ -180,6 +183,7 @@ const ExpectationKind* find_expectation_kind(std::string_view name) {
 std::vector<std::string> observations_needed(const std::string& kind, const Json& arguments) {
   if (arguments.is_object() && arguments.contains("what"))
     return arguments["what"].get<std::vector<std::string>>();
+  if (kind == "devices" && arguments.contains("of")) return {"devices:" + arguments["of"].get<std::string>()};
   static const std::map<std::string, std::string> fixed = {{"recorded", "recorded"},
                                                            {"seen_parameters", "seen_parameters"},
                                                            {"warning", "warnings"},

@@ -64,7 +64,7 @@ Rule observed_rule() {
                                    "clock",
                                    "memory",
                                    "virtual_time"},
-                         .prefixes = {"register:", "state_dict:"}};
+                         .prefixes = {"register:", "state_dict:", "devices:"}};
   // One name is a list of one.
   return {
       .types = types::list | types::string, .words = what.words, .prefixes = what.prefixes, .each = &what};
@@ -235,6 +235,13 @@ std::vector<Verb> make_verbs() {
        "let a hook reduce the gradients of '{model}': the sum over ranks, scaled by {scale}"},
       {"enter", "scope", scope_arguments, "enter {scope}"},
       {"leave", "scope", scope_arguments, "leave {scope}"},
+      {"meanwhile",
+       "pass",
+       {{"pass", {.types = types::string, .words = {"forward", "backward"}}, true},
+        {"module", rules::name, true, {}, "a layer"},
+        {"do", {.types = types::string, .words = {"summon", "state_dict"}}, true},
+        model},
+       "when layer '{module}' next begins its {pass}: {do}"},
       {"attempt_begin",
        "name",
        {{"name", rules::name, true}},
@@ -262,7 +269,9 @@ std::vector<Verb> make_verbs() {
        "as",
        {{"as", rules::name, true},
         model,
-        {"kind", {.types = types::string, .words = {"full", "sharded", "local"}}, false, "full"}},
+        {"kind", {.types = types::string, .words = {"full", "sharded", "local"}}, false, "full"},
+        {"rank0_only", rules::boolean, false, {}, "the other ranks take part and get nothing"},
+        {"offload_to_cpu", rules::boolean, false, {}, "its tensors lie in host memory"}},
        "take a {kind} state dict as '{as}'"},
       {"load_state_dict", "from", {{"from", rules::name, true}, model}, "load state dict '{from}'"},
       {"optimizer_state_dict",

@@ -89,6 +89,9 @@ class ProgramCheck {
     if (verb == "mutate") mutate(step);
     if (verb == "state_dict" || verb == "optimizer_state_dict")
       state_dicts_.insert(step["as"].get<std::string>());
+    if (verb == "state_dict" && step["kind"] != "full" &&
+        (step.contains("rank0_only") || step.contains("offload_to_cpu")))
+      note("'rank0_only' and 'offload_to_cpu' belong to state dicts of kind full");
     if (verb == "load_state_dict" || verb == "load_optimizer_state_dict")
       known("state dict", step["from"], state_dicts_);
     if (verb.ends_with("_checkpoint")) checkpoint(step);
@@ -154,6 +157,7 @@ class ProgramCheck {
       if (what == "loss" || what == "output") known("register", what, registers_);
       if (what.starts_with("register:")) known("register", what.substr(9), registers_);
       if (what.starts_with("state_dict:")) known("state dict", what.substr(11), state_dicts_);
+      if (what.starts_with("devices:")) known("state dict", what.substr(8), state_dicts_);
     }
   }
 

@@ -37,11 +37,12 @@ Interpreter::Interpreter(Operations& operations, Case a_case, Data data, int ran
   context_.data = std::move(data);
   context_.recorder = std::make_shared<Recorder>();
   operations_.attach(&context_);
+  context_.trace->on_compute = [this](const std::string& path) { interrupt(path); };
 
   std::vector<int> open;
   for (int i = 0; i < static_cast<int>(context_.a_case.program.size()); ++i) {
     const std::string verb = step(i).at("verb");
-    if (verb == "observe" && holds(step(i).at("what"), "trace")) traced_ = true;
+    if ((verb == "observe" && holds(step(i).at("what"), "trace")) || verb == "meanwhile") traced_ = true;
     if (verb == "attempt_begin") open.push_back(i);
     if (verb != "attempt_end") continue;
     if (open.empty())
@@ -51,7 +52,24 @@ Interpreter::Interpreter(Operations& operations, Case a_case, Data data, int ran
   }
 }
 
+// A layer begins to compute: what waits for it is done now, and an error goes up through the pass.
+void Interpreter::interrupt(const std::string& path) {
+  const auto due = std::find_if(meanwhile_.begin(), meanwhile_.end(), [&](const Json& step) {
+    return step.at("module") == path && step.at("pass") == context_.phase;
+  });
+  if (due == meanwhile_.end()) return;
+  const Json step = std::move(*due);
+  meanwhile_.erase(due);
+  Model& of = model(step.value("model", "model"));
+  if (step.at("do") == "state_dict") {
+    operations_.state_dict(of, "full");
+  } else {
+    operations_.enter(of, {{"scope", "summon"}})();
+  }
+}
+
 Interpreter::~Interpreter() {
+  context_.trace->on_compute = nullptr;  // models may outlive this
   operations_.attach(nullptr);
 }
 

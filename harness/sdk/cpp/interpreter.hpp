@@ -63,10 +63,12 @@ class Interpreter {
 
   const Json& step(int index) const { return context_.a_case.program.at(static_cast<std::size_t>(index)); }
   Observation answer(int index) const;
+  void interrupt(const std::string& path);
 
   Operations& operations_;
   Context context_;
-  bool traced_ = false;                  // the program looks at its trace
+  bool traced_ = false;                  // somebody must know where layers begin to compute
+  std::vector<Json> meanwhile_;          // steps that wait for a layer
   std::map<int, int> attempt_begin_of_;  // index of an attempt_end -> index of its attempt_begin
   std::map<std::string, Model> models_;
   std::map<std::string, Tensors>& registers_ = context_.registers;

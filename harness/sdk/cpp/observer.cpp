@@ -30,6 +30,12 @@ void Observer::one(const std::string& what, const Json& step) {
     const auto& [instance, state] = in_.state_dicts_.at(what.substr(11));
     return add_items(what, instance, state.items);
   }
+  if (what.starts_with("devices:")) {
+    Json devices = Json::object();
+    for (const Exposed& item : in_.state_dicts_.at(what.substr(8)).second.items)
+      devices[item.name] = item.value.device().str();
+    return add_values(what, nullptr, std::move(devices));
+  }
   if (what == "clock") return add_values(what, nullptr, {{"milliseconds", operations_.clock().count()}});
   if (what == "memory") return add_values(what, nullptr, operations_.memory());
   if (what == "virtual_time") return add_values(what, nullptr, operations_.virtual_time());

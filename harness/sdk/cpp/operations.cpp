@@ -197,6 +197,10 @@ StateDict Operations::state_dict(Model& model, const std::string&) {
   return state;
 }
 
+StateDict Operations::full_state_dict(Model&, const FullStateDictOptions&) {
+  throw Error("NotImplementedError", "this testee's state dicts have no options");
+}
+
 void Operations::load_state_dict(Model& model, const StateDict& state) {
   c10::AutoGradMode no_grad(false);
   std::map<std::string, at::Tensor> targets;

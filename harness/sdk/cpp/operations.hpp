@@ -57,6 +57,11 @@ struct StateDict {
   std::any native = {};        // what the library or the optimizer gave, if `items` are not all of it
 };
 
+struct FullStateDictOptions {
+  bool rank0_only = false;      // the other ranks take part and get nothing
+  bool offload_to_cpu = false;  // its tensors lie in host memory
+};
+
 // What `save_checkpoint` and `load_checkpoint` are about.
 struct Checkpoint {
   std::string format;            // native | safetensors (PROTOCOL.md §7)
@@ -149,6 +154,8 @@ class Operations {
   virtual std::vector<Exposed> full_parameters(Model& model);
   virtual std::vector<Exposed> buffers(Model& model);
   virtual StateDict state_dict(Model& model, const std::string& kind);  // full | sharded | local
+  // A full one with options of its own. The default has none and throws NotImplementedError.
+  virtual StateDict full_state_dict(Model& model, const FullStateDictOptions& options);
   virtual void load_state_dict(Model& model, const StateDict& state);
   // Items are named <parameter>/<state>; what has no parameter's shape, as step counters, is in `native`
   // only.

@@ -16,6 +16,7 @@ void Trace::collective(const CollectiveEvent& event) {
 
 void Trace::compute(const std::string& path) {
   note({{"op", "compute"}, {"unit", path}});
+  if (on_compute) on_compute(path);
 }
 
 void Trace::enter(std::optional<std::string> phase) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -28,6 +29,9 @@ class Trace {
   void collective(const CollectiveEvent& event);
   // For layers: the forward, or the backward, of the module at this path is about to compute.
   void compute(const std::string& path);
+
+  // For the interpreter. Called wherever a layer begins to compute, in its pass.
+  std::function<void(const std::string& path)> on_compute;
 
   // For the interpreter. Everything from here on belongs to this phase; without one nothing is noted, because
   // what runs is the observer and not the program.

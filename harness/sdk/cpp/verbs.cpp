@@ -64,6 +64,7 @@ void Verbs::act(const Json& step) {
   if (verb == "mode") return operations_.set_training(model(step), step.at("mode") == "train");
   if (verb == "enter") return enter(step);
   if (verb == "leave") return leave(step);
+  if (verb == "meanwhile") return in_.meanwhile_.push_back(step);
   if (verb == "mutate") return mutate(step);
   if (verb == "set_requires_grad") {
     const Pattern match(step.value("match", ".*"));
@@ -321,7 +322,11 @@ void Verbs::leave(const Json&) {
 
 void Verbs::state_dict(const Json& step) {
   Model& of = model(step);
-  in_.state_dicts_[step.at("as")] = {of.instance, operations_.state_dict(of, step.value("kind", "full"))};
+  const bool has_options = step.contains("rank0_only") || step.contains("offload_to_cpu");
+  const FullStateDictOptions options{step.value("rank0_only", false), step.value("offload_to_cpu", false)};
+  in_.state_dicts_[step.at("as")] = {of.instance,
+                                     has_options ? operations_.full_state_dict(of, options)
+                                                 : operations_.state_dict(of, step.value("kind", "full"))};
 }
 
 void Verbs::optimizer_state_dict(const Json& step) {

@@ -75,9 +75,22 @@ ShardedStateDict sharded_state_dict(const torch::nn::Module& module) {
   return sharded_entries(module);
 }
 
-StateDict full_state_dict(const torch::nn::Module& module) {
+StateDict full_state_dict(const torch::nn::Module& module, const FullStateDictOptions& options) {
+  const auto first_rank = [&] {
+    for (const auto& parameter : module.parameters()) {
+      const auto state = FSDPState::of_parameter(parameter).first;
+      if (!state) continue;
+      const auto& ranks = state->group()->ranks();
+      return ranks.shard->rank() == 0 && (!ranks.replicate || ranks.replicate->rank() == 0);
+    }
+    return true;
+  };
+  const bool keeps = !options.rank0_only || first_rank();
   StateDict result;
-  for (const auto& [name, entry] : sharded_entries(module)) result.emplace_back(name, entry.full_tensor());
+  for (const auto& [name, entry] : sharded_entries(module)) {
+    const auto whole = entry.full_tensor();
+    if (keeps) result.emplace_back(name, options.offload_to_cpu ? whole.to(at::kCPU) : whole);
+  }
   return result;
 }
 

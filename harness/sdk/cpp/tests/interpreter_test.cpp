@@ -15,8 +15,21 @@ class PlainOperations : public Operations {
   Identity identity() const override { return {"plain", "1", {}, "none", "cpu", "unspecified", {}}; }
   void save_checkpoint(const Checkpoint& checkpoint) override { note("save", checkpoint); }
   void load_checkpoint(const Checkpoint& checkpoint) override { note("load", checkpoint); }
+  StateDict state_dict(Model& model, const std::string& kind) override {
+    state_dicts.push_back(context().phase);
+    return Operations::state_dict(model, kind);
+  }
+  std::function<void()> enter(Model&, const Json&) override {
+    throw std::logic_error("not in " + context().phase);
+  }
+  StateDict full_state_dict(Model& model, const FullStateDictOptions& options) override {
+    auto state = Operations::state_dict(model, "full");
+    if (options.rank0_only && context().rank != 0) state.items.clear();
+    return state;
+  }
 
   std::vector<std::string> checkpoints;  // what was asked for
+  std::vector<std::string> state_dicts;  // the phases in which
 
  private:
   void note(const std::string& what, const Checkpoint& of) {
@@ -205,6 +218,34 @@ TEST(Interpreter, LayersSayWhenTheyComputeAndTheVerbInWhichPhase) {
                             {"op": "compute", "unit": "", "phase": "backward"}])"));
 }
 
+TEST(Interpreter, WhatWaitsForALayerIsDoneOnceInItsPassAndAnErrorGoesUpThroughIt) {
+  const auto meanwhile = [](const char* pass, const char* what) {
+    return Json{{"verb", "meanwhile"}, {"pass", pass}, {"module", ""}, {"do", what}, {"model", "model"}};
+  };
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({meanwhile("backward", "state_dict"),
+           meanwhile("forward", "state_dict"),
+           forward(),
+           forward(),
+           sum,
+           backward,
+           observe({"gradients"}),
+           meanwhile("backward", "summon"),
+           forward(),
+           sum,
+           {{"verb", "attempt_begin"}, {"name", "inside"}},
+           backward,
+           {{"verb", "attempt_end"}, {"name", "inside"}}});
+  const Played run(c);
+  EXPECT_THAT(run.operations.state_dicts, testing::ElementsAre("forward", "backward"));
+  EXPECT_EQ(run.tensor("gradients").item<float>(), 3);
+  const Json error = run.entry("attempt")["error"];
+  EXPECT_EQ(error["type"], "AssertionError");
+  EXPECT_EQ(error["message"], "not in backward");
+  EXPECT_EQ(error["verb"], "backward");
+}
+
 TEST(Trace, ATapNotesInThePhaseOfTheVerbAndNothingWhileTheObserverIsAtWork) {
   Trace trace;
   trace.enter("backward");
@@ -346,6 +387,18 @@ TEST(Interpreter, SavesZeroesAndLoads) {
   EXPECT_EQ(run.tensor("full_parameters").item<float>(), 0);
   EXPECT_EQ(run.tensor("parameters").item<float>(), 3);
   EXPECT_EQ(run.tensor("state_dict:saved").item<float>(), 3);
+}
+
+TEST(Interpreter, AStateDictForTheFirstRankAlone) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps(
+      {{{"verb", "state_dict"}, {"as", "saved"}, {"model", "model"}, {"kind", "full"}, {"rank0_only", true}},
+       observe({"state_dict:saved", "devices:saved"})});
+  EXPECT_EQ(Played(c).entry("devices:saved")["values"], Json({{"weight", "cpu"}}));
+  const Played other(c, 1);
+  EXPECT_EQ(other.entry("devices:saved")["values"], Json::object());
+  EXPECT_TRUE(other.entry("state_dict:saved")["items"].empty());
 }
 
 TEST(Interpreter, AStateDictHasATiedParameterUnderEachName) {

@@ -37,6 +37,8 @@ class Interpreter:
         self.scalers: dict[str, tuple[torch.amp.GradScaler, torch.optim.Optimizer]] = {}
         self.state_dicts: dict[str, StateDict] = {}
         self.delay_after_loss = 0.0
+        self.meanwhile: list[Step] = []  # steps that wait for a layer
+        context.trace.on_compute = self._interrupt
         self.observer = Observer(operations, self.optimizers)
         self._scopes: list[AbstractContextManager[Any]] = []
         self._attempts: list[_Attempt] = []
@@ -99,6 +101,19 @@ class Interpreter:
         self.state_dicts.clear()
         self._settings.close()
 
+    def _interrupt(self, path: str) -> None:
+        """A layer begins to compute: what waits for it is done now, and an error goes up through the pass."""
+        due = next((step for step in self.meanwhile if step["module"] == path and step["pass"] == self.context.phase), None)
+        if due is None:
+            return
+        self.meanwhile.remove(due)
+        model = self.context.model(due.get("model", "model"))
+        if due["do"] == "state_dict":
+            self.operations.state_dict(model, "full")
+        else:
+            with self.operations.enter(model, {"scope": "summon"}):
+                pass
+
     def _enter(self, step: Step) -> None:
         if step["scope"] == "no_grad":
             scope: AbstractContextManager[Any] = torch.no_grad()
@@ -128,7 +143,7 @@ def unknown_in(case: dict[str, Any]) -> str | None:
     if unknown := sorted({step["verb"] for step in case["program"]} - known):
         return f"verbs this SDK does not have: {', '.join(unknown)}"
     asked = {what for step in case["program"] if step["verb"] == "observe" for what in step["what"]}
-    plain = {what for what in asked if not what.startswith(("register:", "state_dict:"))}
+    plain = {what for what in asked if not what.startswith(("register:", "state_dict:", "devices:"))}
     if unknown := sorted(plain - observables()):
         return f"observations this SDK does not have: {', '.join(unknown)}"
     return None

@@ -61,6 +61,9 @@ class Observer:
         if what.startswith("state_dict:"):
             instance, items = self._state_dicts[what.removeprefix("state_dict:")]
             return {"what": what, "model": instance, "items": _items(what, items, tensors)}
+        if what.startswith("devices:"):
+            _, items = self._state_dicts[what.removeprefix("devices:")]
+            return {"what": what, "values": {item.name: str(item.value.device) for item in items}}
         if what in _OF_CASE:
             return {"what": what, **_OF_CASE[what](self._operations)}
         model = self._operations.context.model(instance)

@@ -223,6 +223,10 @@ class Operations:
         native = {name: value.detach().clone() for name, value in model.module.state_dict().items()}
         return StateDict(native, [Exposed(clean_name(name), value, whole(value.shape)) for name, value in native.items()])
 
+    def full_state_dict(self, model: Model, rank0_only: bool, offload_to_cpu: bool) -> StateDict:
+        """A full one with options of its own."""
+        raise Unsupported("this testee's state dicts have no options")
+
     def load_state_dict(self, model: Model, state: StateDict) -> None:
         model.module.load_state_dict(state.native)
 

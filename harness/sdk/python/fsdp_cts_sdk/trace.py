@@ -5,7 +5,7 @@ something happened."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ Event = dict[str, Any]
 class Trace:
     def __init__(self) -> None:
         self.phase: str | None = "other"  # the interpreter's; None: the observer is at work, and nothing is noted
+        self.on_compute: Callable[[str], None] = lambda path: None  # the interpreter's
         self._events: list[Event] = []
 
     def collective(
@@ -38,6 +39,7 @@ class Trace:
     def compute(self, path: str) -> None:
         """The forward, or the backward, of the module at this path is about to compute."""
         self._note({"op": "compute", "unit": path})
+        self.on_compute(path)
 
     def drain(self) -> list[Event]:
         """The protocol's events since the last call."""

@@ -38,7 +38,7 @@ def _build(run: Interpreter, step: Step) -> None:
     run.context.models[instance] = build_model(
         instance, case["models"][instance], plan, run.context.data, device, run.context.recorder
     )
-    if any("trace" in step["what"] for step in case["program"] if step["verb"] == "observe"):
+    if any(step["verb"] == "meanwhile" or (step["verb"] == "observe" and "trace" in step["what"]) for step in case["program"]):
         trace_computation(run.context.models[instance].module, run.context.trace)
 
 
@@ -178,7 +178,10 @@ def _set_requires_grad(run: Interpreter, step: Step) -> None:
 
 def _state_dict(run: Interpreter, step: Step) -> None:
     model = _model(run, step)
-    state = run.operations.state_dict(model, step.get("kind", "full"))
+    if "rank0_only" in step or "offload_to_cpu" in step:
+        state = run.operations.full_state_dict(model, step.get("rank0_only", False), step.get("offload_to_cpu", False))
+    else:
+        state = run.operations.state_dict(model, step.get("kind", "full"))
     run.state_dicts[step["as"]] = state
     run.observer.remember_state_dict(step["as"], model.instance, state.items)
 
@@ -275,6 +278,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "register_comm_hook": ("other", _control),
     "step": ("optimizer", lambda run, step: run.optimizer(step.get("optimizer", "optimizer")).step()),
     "mode": ("other", lambda run, step: run.operations.set_training(_model(run, step), step["mode"] == "train")),
+    "meanwhile": ("other", lambda run, step: run.meanwhile.append(step)),
     "mutate": ("other", lambda run, step: mutate(run.operations, step)),
     "set_requires_grad": ("other", _set_requires_grad),
     "set_buffer": ("other", lambda run, step: run.operations.set_buffer(_model(run, step), step["name"], step["dtype"])),

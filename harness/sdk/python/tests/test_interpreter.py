@@ -11,7 +11,7 @@ import torch
 from descriptions import dyadic, graph, linear, observe, sequential, step, train
 from fsdp_cts_sdk.case_data import CaseData
 from fsdp_cts_sdk.context import Context
-from fsdp_cts_sdk.errors import StepFailed
+from fsdp_cts_sdk.errors import StepFailed, Unsupported
 from fsdp_cts_sdk.interpreter import Interpreter, unknown_in
 from fsdp_cts_sdk.observer import Observation
 from fsdp_cts_sdk.trace import Trace, trace_computation
@@ -61,6 +61,25 @@ class Traces(unittest.TestCase):
         events = [(event["op"], event["phase"], event["unit"]) for event in first.entries[0]["events"]]
         self.assertEqual(events, [("compute", "forward", "0"), ("compute", "forward", "1"), ("compute", "backward", "1"), ("compute", "backward", "0")])
         self.assertEqual(second.entries[0]["events"], [])
+
+    def test_what_waits_for_a_layer_is_done_once_in_its_pass_and_an_error_goes_up_through_it(self) -> None:
+        def meanwhile(which: str, what: str) -> dict[str, Any]:
+            return step("meanwhile", module="1", do=what, **{"pass": which})
+
+        phases: list[str] = []
+        forward, backward = step("forward", input=["x"]), [step("loss", kind="sum"), step("backward", loss="loss")]
+        with mock.patch.object(Plain, "state_dict", lambda self, model, kind: phases.append(self.context.phase)):
+            run(BUILD, meanwhile("backward", "state_dict"), meanwhile("forward", "state_dict"), forward, forward, backward)
+        self.assertEqual(phases, ["forward", "backward"])
+
+        def refuse(self: Plain, model: Any, what: dict[str, Any]) -> None:
+            raise AssertionError(f"not in {self.context.phase}")
+
+        inside = [step("attempt_begin", name="inside"), backward[1], step("attempt_end", name="inside")]
+        with mock.patch.object(Plain, "enter", refuse):
+            (seen,) = run(BUILD, forward, backward[0], meanwhile("backward", "summon"), inside)
+        error = seen.entries[0]["error"]
+        self.assertEqual((error["type"], error["message"], error["verb"]), ("AssertionError", "not in backward", "backward"))
 
     def test_backward_is_noted_after_the_hooks_of_the_output_and_before_the_gradients(self) -> None:
         trace = Trace()
@@ -236,6 +255,19 @@ class Programs(unittest.TestCase):
         self.assertFalse(any(t.any() for t in tensors_of(seen[0], "parameters").values()))
         self.assertTrue(torch.equal(tensors_of(seen[1], "parameters")["0.weight"], DATA["parameters/model/0.weight"]))
         self.assertEqual(len(tensors_of(seen[1], "state_dict:s")), 4)
+
+    def test_a_state_dict_with_options_is_the_testees_own(self) -> None:
+        save = step("state_dict", **{"as": "s"}, kind="full", rank0_only=True)
+        with self.assertRaisesRegex(Unsupported, "no options"):
+            run(BUILD, save)
+
+        def first_alone(self: Plain, model: Any, rank0_only: bool, offload_to_cpu: bool) -> Any:
+            state = self.state_dict(model, "full")
+            return state if self.context.rank == 0 else type(state)({}, [])
+
+        with mock.patch.object(Plain, "full_state_dict", first_alone):
+            devices = [run(BUILD, save, observe("devices:s"), rank=rank)[0].entries[0]["values"] for rank in (0, 1)]
+        self.assertEqual(devices, [dict.fromkeys(("0.weight", "0.bias", "1.weight", "1.bias"), "cpu"), {}])
 
     def test_materialising_from_meta(self) -> None:
         (seen,) = run(step("build", model="model", device="meta"), step("materialize", model="model"), observe("parameters", "devices"))

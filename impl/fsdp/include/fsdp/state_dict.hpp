@@ -16,8 +16,13 @@ using StateDict = std::vector<std::pair<std::string, at::Tensor>>;
 /// This rank's shards, without padding and without copying; parameters outside FSDP and buffers whole (group
 /// null). Units are resharded first. No communication.
 ShardedStateDict sharded_state_dict(const torch::nn::Module& module);
-/// Whole copies, on every rank. Collective.
-StateDict full_state_dict(const torch::nn::Module& module);
+struct FullStateDictOptions {
+  bool rank0_only = false;      ///< the other ranks get nothing, but take part
+  bool offload_to_cpu = false;  ///< tensors in host memory
+};
+
+/// Whole copies, on every rank unless `options` say otherwise. Collective.
+StateDict full_state_dict(const torch::nn::Module& module, const FullStateDictOptions& options = {});
 
 /// Both check every name, shape and layout before anything changes, and throw RuntimeError with all faults
 /// found. Values of another dtype are cast, as by torch.nn.Module. No communication: with a full state dict each

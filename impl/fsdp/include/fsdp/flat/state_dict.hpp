@@ -17,13 +17,9 @@
 
 namespace fsdp::flat {
 
+using fsdp::FullStateDictOptions;
 using fsdp::ShardedStateDict;
 using fsdp::StateDict;
-
-struct FullStateDictOptions {
-  bool rank0_only = false;      ///< other ranks get nothing, but take part
-  bool offload_to_cpu = false;  ///< tensors in host memory
-};
 
 /// Whole copies in original precision; buffers in original dtype.
 StateDict full_state_dict(const torch::nn::Module& root, const FullStateDictOptions& options = {});
