@@ -88,7 +88,7 @@ sdk::Tensors Rank::forward(sdk::Model& model, const std::string& module, sdk::Te
   }
 }
 
-void Rank::backward(const at::Tensor& loss) {
+void Rank::backward(const at::Tensor& loss, bool create_graph) {
   const auto for_all_units = [this](const auto& act) {
     for (auto& [instance, sharded] : sharded_) {
       for (const auto& unit : sharded.units) act(*unit);
@@ -97,7 +97,7 @@ void Rank::backward(const at::Tensor& loss) {
   for_all_units([](Unit& unit) { unit.before_backward(); });
   for_all_units([](Unit& unit) { unit.show_compute(); });
   try {
-    loss.backward();
+    Operations::backward(loss, create_graph);
   } catch (...) {
     for_all_units([](Unit& unit) { unit.show_masters(); });
     for_all_units([](Unit& unit) { unit.abandon_backward(); });

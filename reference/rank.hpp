@@ -26,7 +26,7 @@ class Rank : public sdk::Operations {
   void cast(sdk::Model& model, at::ScalarType dtype, const std::string& match) override;
   sdk::Tensors forward(sdk::Model& model, const std::string& module, sdk::Tensors inputs) override;
   // Autograd only; the simulation reduces when all ranks are done.
-  void backward(const at::Tensor& loss) override;
+  void backward(const at::Tensor& loss, bool create_graph) override;
   void control(sdk::Model& model, const sdk::Json& verb) override;
   std::function<void()> enter(sdk::Model& model, const sdk::Json& verb) override;
   std::vector<sdk::Parameter> parameters(sdk::Model& model) override;

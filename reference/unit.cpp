@@ -36,7 +36,7 @@ void Unit::unshard() {
   for (UnitParameter& p : parameters_) {
     p.master = p.slots.front().tensor();  // user code may have put another one there
     const at::ScalarType dtype = compute_dtype(p);
-    if (!p.compute.defined() || p.compute.scalar_type() != dtype)
+    if (!p.compute.defined() || p.compute.scalar_type() != dtype || p.compute.device() != p.master.device())
       p.compute = at::empty({0}, p.master.options().dtype(dtype));
     // Saved tensors of an earlier forward see the new values too, as after a second gather.
     p.compute.set_data(p.master.detach().to(dtype));

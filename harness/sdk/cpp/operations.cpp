@@ -95,8 +95,8 @@ void Operations::register_forward_method(Model& model, const std::string& module
   model.module->child(module).hook_method(method);
 }
 
-void Operations::backward(const at::Tensor& loss) {
-  loss.backward();
+void Operations::backward(const at::Tensor& loss, bool create_graph) {
+  loss.backward({}, std::nullopt, create_graph);
 }
 
 void Operations::hook_gradient(Model& model, const std::string& name, std::function<void(at::Tensor)> hook) {

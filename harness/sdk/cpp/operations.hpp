@@ -127,7 +127,7 @@ class Operations {
                               Tensors inputs);
   // From now on the method of that module counts as its forward.
   virtual void register_forward_method(Model& model, const std::string& module, const std::string& method);
-  virtual void backward(const at::Tensor& loss);
+  virtual void backward(const at::Tensor& loss, bool create_graph);
   // From now on `hook` gets the parameter whenever its gradient has been set or added to: by autograd, or,
   // where gradients are reduced, once the reduced one is there.
   virtual void hook_gradient(Model& model, const std::string& name, std::function<void(at::Tensor)> hook);

@@ -35,7 +35,9 @@ void Verbs::act(const Json& step) {
     return operations_.register_forward_method(model(step), step.value("module", ""), step.at("method"));
   }
   if (verb == "loss") return loss(step);
-  if (verb == "backward") return operations_.backward(one(step.value("loss", "loss")));
+  if (verb == "backward") {
+    return operations_.backward(one(step.value("loss", "loss")), step.value("create_graph", false));
+  }
   if (verb == "leaf") {
     at::Tensor leaf = one(step.at("input")).detach().clone().set_requires_grad(true);
     in_.registers_[step.at("into")] = {std::move(leaf)};

@@ -167,8 +167,8 @@ class Operations:
     def register_forward_method(self, model: Model, module: str, method: str) -> None:
         """From now on the method of that module counts as its forward. Where nothing stands around forward it needs nothing."""
 
-    def backward(self, loss: torch.Tensor) -> None:
-        loss.backward()
+    def backward(self, loss: torch.Tensor, create_graph: bool) -> None:
+        loss.backward(create_graph=create_graph)
 
     def hook_gradient(self, model: Model, name: str, hook: Callable[[torch.Tensor], None]) -> None:
         """From now on `hook` gets the parameter whenever its gradient has been set or added to: by autograd, or, where gradients are

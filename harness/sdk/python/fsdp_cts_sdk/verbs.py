@@ -128,6 +128,10 @@ def _optimizer(run: Interpreter, step: Step) -> None:
     run.optimizers[name] = (model.instance, run.operations.make_optimizer(model, step))
 
 
+def _backward(run: Interpreter, step: Step) -> None:
+    run.operations.backward(run.context.register(step.get("loss", "loss")), step.get("create_graph", False))
+
+
 def _scaler(run: Interpreter, step: Step) -> None:
     instance, optimizer = run.optimizers[step.get("optimizer", "optimizer")]
     names = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
@@ -262,7 +266,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "zero_grad": ("optimizer", _zero_grad),
     "forward": ("forward", _forward),
     "loss": ("forward", _loss),
-    "backward": ("backward", lambda run, step: run.operations.backward(run.context.register(step.get("loss", "loss")))),
+    "backward": ("backward", _backward),
     "register_forward_method": (
         "other",
         lambda run, step: run.operations.register_forward_method(_model(run, step), step.get("module", ""), step["method"]),
