@@ -118,7 +118,7 @@ void Rank::control(sdk::Model& model, const sdk::Json& verb) {
       sharded->all_reduce_hook = {verb.at("scale"), verb.contains("mean_over")};
     if (name == "set_gradient_divide_factor" && sharded->path() == module)
       sharded->divide_factor = verb.at("value");
-    if (!sharded->is_inside(module)) continue;
+    if (verb.value("recurse", true) ? !sharded->is_inside(module) : sharded->path() != module) continue;
     if (name == "set_requires_gradient_sync")
       sharded->reduce_gradients = sharded->all_reduce_gradients = verb.at("value");
     if (name == "set_requires_all_reduce") sharded->all_reduce_gradients = verb.at("value");

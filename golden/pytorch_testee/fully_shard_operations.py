@@ -73,6 +73,8 @@ class FullyShardOperations(Checkpoints):
         elif verb in ("set_forward_prefetch", "set_backward_prefetch"):
             direction = verb.removeprefix("set_").removesuffix("_prefetch")
             getattr(target, f"set_modules_to_{direction}_prefetch")([model.submodule(path) for path in step["targets"]])
+        elif not step.get("recurse", True):
+            getattr(target, verb)(value, recurse=False)
         else:
             for module in _fsdp_modules(target):
                 getattr(module, verb)(value, recurse=False)

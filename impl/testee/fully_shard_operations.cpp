@@ -75,11 +75,12 @@ void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
   if (what == "set_post_optim_event") return unit.set_post_optim_event(recorded_now());
   if (what == "set_all_reduce_hook") return unit.set_all_reduce_hook(all_reduce_hook(model, verb));
   const sdk::Json& value = verb.at("value");
-  if (what == "set_requires_gradient_sync") return unit.set_requires_gradient_sync(value);
-  if (what == "set_requires_all_reduce") return unit.set_requires_all_reduce(value);
+  const bool recurse = verb.value("recurse", true);
+  if (what == "set_requires_gradient_sync") return unit.set_requires_gradient_sync(value, recurse);
+  if (what == "set_requires_all_reduce") return unit.set_requires_all_reduce(value, recurse);
   if (what == "set_reshard_after_forward")
-    return unit.set_reshard_after_forward(bool_reshard_after_forward_of(value));
-  if (what == "set_reshard_after_backward") return unit.set_reshard_after_backward(value);
+    return unit.set_reshard_after_forward(bool_reshard_after_forward_of(value), recurse);
+  if (what == "set_reshard_after_backward") return unit.set_reshard_after_backward(value, recurse);
   if (what == "set_is_last_backward") return unit.set_is_last_backward(value);
   if (what == "set_unshard_in_backward") return unit.set_unshard_in_backward(value);
   if (what == "set_gradient_divide_factor") return unit.set_gradient_divide_factor(value);

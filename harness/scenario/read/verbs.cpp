@@ -18,6 +18,13 @@ Verb control(const char* name, const char* about) {
   return {name, "value", {switch_field(), model, subtree}, about};
 }
 
+// One that goes down to the units below, unless told not to.
+Verb recursive_control(const char* name, const char* about) {
+  Verb verb = control(name, about);
+  verb.arguments.push_back({"recurse", rules::boolean, false, {}, "the units below it, too; default: true"});
+  return verb;
+}
+
 Fields optimizer_arguments() {
   static const Rule betas{.types = types::list, .each = &rules::number, .length = 2};
   static const Fields settings = {{"momentum", rules::number},
@@ -180,10 +187,12 @@ std::vector<Verb> make_verbs() {
        "mode",
        {{"mode", {.types = types::string, .words = {"train", "eval"}}, true}, model},
        "put '{model}' into {mode} mode"},
-      control("set_requires_gradient_sync", "reduce gradients in the backwards that follow: {value}"),
-      control("set_requires_all_reduce", "all-reduce between replicas in the backwards that follow: {value}"),
-      control("set_reshard_after_backward", "free gathered parameters after backward: {value}"),
-      control("set_reshard_after_forward", "free gathered parameters after forward: {value}"),
+      recursive_control("set_requires_gradient_sync",
+                        "reduce gradients in the backwards that follow: {value}"),
+      recursive_control("set_requires_all_reduce",
+                        "all-reduce between replicas in the backwards that follow: {value}"),
+      recursive_control("set_reshard_after_backward", "free gathered parameters after backward: {value}"),
+      recursive_control("set_reshard_after_forward", "free gathered parameters after forward: {value}"),
       control("set_is_last_backward", "the next backward is the last one: {value}"),
       {"set_unshard_in_backward",
        "value",
