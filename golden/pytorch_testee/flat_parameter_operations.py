@@ -114,8 +114,8 @@ class FlatParameterOperations(Checkpoints):
                     found.append(Exposed(f"{slot.name}/{key}", local, placement))
         return found
 
-    def state_dict(self, model: Model, kind: str) -> StateDict:
-        with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[kind]):
+    def state_dict(self, model: Model, kind: str, config: FullStateDictConfig | None = None) -> StateDict:
+        with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[kind], config):
             native = model.module.state_dict()
         if kind == "local":
             return StateDict({"kind": kind, "state": {name: _own_copy(value) for name, value in native.items()}}, [])
@@ -123,14 +123,11 @@ class FlatParameterOperations(Checkpoints):
         return StateDict({"kind": kind, "state": native}, [state_item(clean_name(name), v) for name, v in native.items()])
 
     def full_state_dict(self, model: Model, rank0_only: bool, offload_to_cpu: bool) -> StateDict:
-        config = FullStateDictConfig(rank0_only=rank0_only, offload_to_cpu=offload_to_cpu)
-        with FullyShardedDataParallel.state_dict_type(model.module, StateDictType.FULL_STATE_DICT, config):
-            native = {name: value.clone() for name, value in model.module.state_dict().items()}
-        return StateDict({"kind": "full", "state": native}, [state_item(clean_name(name), v) for name, v in native.items()])
+        return self.state_dict(model, "full", FullStateDictConfig(rank0_only=rank0_only, offload_to_cpu=offload_to_cpu))
 
     def load_state_dict(self, model: Model, state: StateDict) -> None:
-        sharded = FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[state.native["kind"]])
-        with sharded if states(model) else contextlib.nullcontext():
+        of_kind = FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[state.native["kind"]])
+        with of_kind if states(model) else contextlib.nullcontext():  # not wrapped yet, it is a plain module
             model.module.load_state_dict(dict(state.native["state"]))  # the hooks empty the dictionary they are given
 
     def zero_parameters(self, model: Model) -> None:

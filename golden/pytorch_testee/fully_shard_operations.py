@@ -73,10 +73,8 @@ class FullyShardOperations(Checkpoints):
         elif verb in ("set_forward_prefetch", "set_backward_prefetch"):
             direction = verb.removeprefix("set_").removesuffix("_prefetch")
             getattr(target, f"set_modules_to_{direction}_prefetch")([model.submodule(path) for path in step["targets"]])
-        elif not step.get("recurse", True):
-            getattr(target, verb)(value, recurse=False)
         else:
-            for module in _fsdp_modules(target):
+            for module in _fsdp_modules(target) if step.get("recurse", True) else [target]:
                 getattr(module, verb)(value, recurse=False)
 
     def _all_reduce_hook(self, model: Model, step: Step) -> Callable[[torch.Tensor], None]:
@@ -139,9 +137,7 @@ class FullyShardOperations(Checkpoints):
         native = model.module.state_dict()
         if kind == "full":
             native = {name: _full(value) for name, value in native.items()}
-        native = {name: value.detach().clone() for name, value in native.items()}
-        items = [Exposed(clean_name(name), _local(value), placement_of(value)) for name, value in native.items()]
-        return StateDict(native, items)
+        return _copied(native)
 
     def full_state_dict(self, model: Model, rank0_only: bool, offload_to_cpu: bool) -> StateDict:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -149,8 +145,7 @@ class FullyShardOperations(Checkpoints):
         if rank0_only != offload_to_cpu:
             raise Unsupported("whole state dicts of fully_shard are on every rank's device, or in the first rank's host memory")
         options = StateDictOptions(full_state_dict=True, cpu_offload=offload_to_cpu)
-        native = {name: value.clone() for name, value in get_model_state_dict(model.module, options=options).items()}
-        return StateDict(native, [Exposed(clean_name(name), value, whole(value.shape)) for name, value in native.items()])
+        return _copied(get_model_state_dict(model.module, options=options))
 
     def load_state_dict(self, model: Model, state: StateDict) -> None:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
@@ -209,6 +204,11 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
 
 def _full(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _copied(state: dict[str, Any]) -> StateDict:
+    native = {name: value.detach().clone() for name, value in state.items()}
+    return StateDict(native, [Exposed(clean_name(name), _local(value), placement_of(value)) for name, value in native.items()])
 
 
 def _fsdp_modules(module: nn.Module) -> Iterator[FSDPModule]:
