@@ -217,8 +217,14 @@ sdk::StateDict Rank::state_dict(sdk::Model& model, const std::string& kind) {
 // Where its tensors lie is no question for a reference, which has no device.
 sdk::StateDict Rank::full_state_dict(sdk::Model& model, const sdk::FullStateDictOptions& options) {
   sdk::StateDict state = state_dict(model, "full");
-  if (options.rank0_only && context().rank != 0) state.items.clear();
-  return state;
+  if (!options.rank0_only || context().rank == 0) return state;
+  return {{}, std::move(state.items)};
+}
+
+// Parameters are the same on all ranks here, and so is what the first rank has saved of them.
+void Rank::broadcast_state_dict(sdk::Model& model, const sdk::StateDict& state) {
+  const auto* of_first = std::any_cast<std::vector<sdk::Exposed>>(&state.native);
+  load_state_dict(model, of_first ? sdk::StateDict{*of_first} : state);
 }
 
 void Rank::load_checkpoint(const sdk::Checkpoint& checkpoint) {

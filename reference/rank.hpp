@@ -33,6 +33,7 @@ class Rank : public sdk::Operations {
   std::vector<sdk::Exposed> full_parameters(sdk::Model& model) override;
   sdk::StateDict state_dict(sdk::Model& model, const std::string& kind) override;
   sdk::StateDict full_state_dict(sdk::Model& model, const sdk::FullStateDictOptions& options) override;
+  void broadcast_state_dict(sdk::Model& model, const sdk::StateDict& state) override;
   void save_checkpoint(const sdk::Checkpoint&) override {}
   // Takes the state from the model that has it by now: what is judged is the testee's file, not one of ours.
   void load_checkpoint(const sdk::Checkpoint& checkpoint) override;

@@ -153,6 +153,12 @@ class FullyShardOperations(Checkpoints):
         full = not any(isinstance(value, DTensor) for value in state.native.values())
         set_model_state_dict(model.module, dict(state.native), options=StateDictOptions(full_state_dict=full))
 
+    def broadcast_state_dict(self, model: Model, state: StateDict) -> None:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        set_model_state_dict(model.module, dict(state.native), options=options)
+
     def zero_parameters(self, model: Model) -> None:
         with torch.no_grad():
             for _, parameter in self.named_parameters(model):

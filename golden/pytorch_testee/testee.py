@@ -102,7 +102,7 @@ for _name in (
     *("shard", "materialize", "move", "cast", "named_parameters", "make_optimizer", "make_scaler"),
     *("forward", "call_method", "register_forward_method", "set_training", "zero_grad", "hook_gradient", "control", "enter", "clip_grad_norm"),
     *("parameters", "full_parameters", "buffers", "optimizer_state", "zero_parameters"),
-    *("state_dict", "full_state_dict", "load_state_dict"),
+    *("state_dict", "full_state_dict", "load_state_dict", "broadcast_state_dict"),
     *("optimizer_state_dict", "load_optimizer_state_dict"),
     *("exposed", "replace", "set_requires_grad", "set_buffer", "units", "training_state"),
 ):

@@ -38,6 +38,7 @@ ItemRead read_item(const Observation& observation, const Json& item, const Place
   read.described.sharded = item.value("sharded", false);
   if (auto it = item.find("requires_grad"); it != item.end() && it->is_boolean())
     read.described.requires_grad = it->get<bool>();
+  read.described.contiguous = item.value("contiguous", true);
   if (read.described.none && !item.contains("dtype")) return read;
   read.described.dtype = dtype_from_name(item.at("dtype").get<std::string>());
   if (!item.contains("pieces")) return read;

@@ -48,6 +48,7 @@ struct RankShard {
   bool sharded = false;
   bool none = false;
   std::optional<bool> requires_grad;
+  bool contiguous = true;         // in the rank's memory
   std::int64_t elements() const;  // without padding
 };
 

@@ -231,6 +231,10 @@ void state_dicts(const World& world) {
   auto other = make_sharded_net(world, 1);
   fsdp::load_full_state_dict(*other, whole);  // each rank cuts out its own part
 
+  // Or the first rank alone has it, read from a file, say, and sends the others their parts.
+  auto third = make_sharded_net(world, 2);
+  fsdp::broadcast_full_state_dict(*third, world->rank() == 0 ? whole : fsdp::StateDict());
+
   world->all_reduce(at::zeros({1}), {}, {})->wait();  // the file is there
   torch::serialize::InputArchive archive;
   archive.load_from(file);
@@ -238,6 +242,7 @@ void state_dicts(const World& world) {
   archive.read("head.bias", bias);
   TORCH_CHECK(at::equal(bias, whole.back().second));
   TORCH_CHECK(same(fsdp::full_state_dict(*other), whole));
+  TORCH_CHECK(same(fsdp::full_state_dict(*third), whole));
 }
 
 void fsdp1(const World& world) {

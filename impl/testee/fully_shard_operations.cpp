@@ -162,6 +162,10 @@ void FullyShardOperations::load_state_dict(sdk::Model& model, const sdk::StateDi
   fsdp::load_full_state_dict(*model.module, full_of(state));
 }
 
+void FullyShardOperations::broadcast_state_dict(sdk::Model& model, const sdk::StateDict& state) {
+  fsdp::broadcast_full_state_dict(*model.module, full_of(state));
+}
+
 sdk::StateDict FullyShardOperations::optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
                                                           const std::string& kind) {
   const fsdp::OptimizerState kept = dynamic_cast<LibraryOptimizer&>(optimizer).library_state();

@@ -31,6 +31,7 @@ class FullyShardOperations : public LibraryOperations {
   sdk::StateDict state_dict(sdk::Model& model, const std::string& kind) override;
   sdk::StateDict full_state_dict(sdk::Model& model, const sdk::FullStateDictOptions& options) override;
   void load_state_dict(sdk::Model& model, const sdk::StateDict& state) override;
+  void broadcast_state_dict(sdk::Model& model, const sdk::StateDict& state) override;
   sdk::StateDict optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
                                       const std::string& kind) override;
   void load_optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,

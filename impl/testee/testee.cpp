@@ -194,6 +194,10 @@ void Testee::load_state_dict(sdk::Model& model, const sdk::StateDict& state) {
   of(model).load_state_dict(model, state);
 }
 
+void Testee::broadcast_state_dict(sdk::Model& model, const sdk::StateDict& state) {
+  of(model).broadcast_state_dict(model, state);
+}
+
 sdk::StateDict Testee::optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
                                             const std::string& kind) {
   return of(model).optimizer_state_dict(model, optimizer, kind);

@@ -79,6 +79,37 @@ TEST_P(StateDicts, WholeForTheFirstRankAlone) {
   });
 }
 
+TEST_P(StateDicts, OfTheFirstRankForAll) {
+  run_ranks(GetParam(), [](const Rank& rank) {
+    auto model = make(rank, 1);
+    broadcast_full_state_dict(*model, rank.rank == 0 ? whole_state(7) : StateDict());
+    expect_same(full_state_dict(*model), whole_state(7));
+    const auto foreign = rank.rank == 0 ? StateDict{{"layer.bios", at::ones({5})}} : whole_state(1);
+    EXPECT_THAT(message_of<RuntimeError>([&] { broadcast_full_state_dict(*model, foreign); }),
+                HasSubstr("Unexpected key(s) in state_dict: ['layer.bios']"))
+        << "on every rank";
+    expect_same(full_state_dict(*model), whole_state(7));
+  });
+}
+
+TEST(StateDictsOfReplicas, OfTheFirstRankForAll) {
+  run_ranks(4, [](const Rank& rank) {
+    WithBuffer model;
+    initialize(*model, 1);
+    fully_shard(model, {.mesh = DeviceMesh(rank.recorded, {2, 2}, {"replicate", "shard"})});
+    broadcast_full_state_dict(*model, rank.rank == 0 ? whole_state(7) : StateDict());
+    expect_same(full_state_dict(*model), whole_state(7));
+  });
+}
+
+TEST(StateDictRefusals, NobodyToBroadcastTo) {
+  run_ranks(2, [](const Rank&) {
+    WithBuffer model;
+    EXPECT_THAT(message_of<InvalidState>([&] { broadcast_full_state_dict(*model, {}); }),
+                HasSubstr("expects a module with parameters that fully_shard manages"));
+  });
+}
+
 TEST_P(StateDicts, ShardedRoundTrip) {
   run_ranks(GetParam(), [](const Rank& rank) {
     auto model = make(rank, 1);

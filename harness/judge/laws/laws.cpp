@@ -13,6 +13,7 @@ const std::vector<Law>& laws() {
       {"memory of the device is given back", device_memory_is_given_back},
       {"the host does not wait", host_does_not_wait},
       {"memory is within bounds", memory_is_within_bounds},
+      {"tensors are contiguous", tensors_are_contiguous},
       {"no NaN", no_nan},
       {"attempts are expected", attempts_are_expected},
   };

@@ -38,6 +38,8 @@ void host_does_not_wait(const JudgeContext&, Outcome&);
 // In forward and backward a device holds no more beside what the model itself takes, by the reference's count, than the
 // units that may be whole at once and gradients on their way (`memory_exceeded`).
 void memory_is_within_bounds(const JudgeContext&, Outcome&);
+// What a rank holds of parameters, gradients and states lies in memory as it is read (`not_contiguous`).
+void tensors_are_contiguous(const JudgeContext&, Outcome&);
 // No NaN in a truth (setup_error `truth_nan`), none in what the testee answers (`nan`).
 void no_nan(const JudgeContext&, Outcome&);
 // An attempt that no expectation names must not fail: `unexpected_error`.

@@ -201,6 +201,16 @@ TEST(TransportCarriesTheTrace, EnoughBytesForEveryCollective) {
   EXPECT_EQ(made.judged(something).counts.witnessed, 0);
 }
 
+TEST(TensorsAreContiguous, WhatARankSaysOfItsMemory) {
+  HandMade made;
+  first_item(made, 1)["contiguous"] = true;
+  EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
+  first_item(made, 1)["contiguous"] = false;
+  const Verdict verdict = spoiled(made, "not_contiguous");
+  EXPECT_EQ(verdict.divergence["rank"], 1);
+  EXPECT_EQ(verdict.divergence["parameter"], "weight");
+}
+
 TEST(NoNan, NeitherInAnswersNorInTruths) {
   HandMade made;
   set_element(made.tensor(HandMade::after_step, 1, "parameters/weight"), 3, NAN);

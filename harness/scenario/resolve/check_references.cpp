@@ -87,13 +87,19 @@ class ProgramCheck {
     if (verb == "shard" && !case_.plans.contains(step["model"].get<std::string>()))
       note("model " + step["model"].dump() + " has no plan to apply");
     if (verb == "mutate") mutate(step);
-    if (verb == "state_dict" || verb == "optimizer_state_dict")
-      state_dicts_.insert(step["as"].get<std::string>());
+    if (verb == "state_dict" || verb == "optimizer_state_dict") {
+      const auto as = step["as"].get<std::string>();
+      state_dicts_.insert(as);
+      full_state_dicts_.erase(as);
+      if (verb == "state_dict" && step["kind"] == "full") full_state_dicts_.insert(as);
+    }
     if (verb == "state_dict" && step["kind"] != "full" &&
         (step.contains("rank0_only") || step.contains("offload_to_cpu")))
       note("'rank0_only' and 'offload_to_cpu' belong to state dicts of kind full");
     if (verb == "load_state_dict" || verb == "load_optimizer_state_dict")
       known("state dict", step["from"], state_dicts_);
+    if (step.contains("broadcast_from_rank0") && !full_state_dicts_.count(step["from"]))
+      note("'broadcast_from_rank0' takes a state dict of kind full");
     if (verb.ends_with("_checkpoint")) checkpoint(step);
     if (verb == "foreach_mul") foreach_mul(step);
     if (verb == "clip_grad_norm") registers_.insert(step["into"].get<std::string>());
@@ -178,7 +184,7 @@ class ProgramCheck {
   std::shared_ptr<const std::string> file_;
   Mistakes& mistakes_;
   const Names inputs_, models_;
-  Names registers_, optimizers_, scalers_, state_dicts_;
+  Names registers_, optimizers_, scalers_, state_dicts_, full_state_dicts_;
   int line_ = 0;
 };
 

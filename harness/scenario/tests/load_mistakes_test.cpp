@@ -195,6 +195,10 @@ INSTANTIATE_TEST_SUITE_P(
                 AT(31) "'writeback' belongs to scope summon only"},
         Mistake{"StateDictOption", 30, "  - {state_dict: {as: saved, kind: sharded, rank0_only: true}}",
                 AT(30) "'rank0_only' and 'offload_to_cpu' belong to state dicts of kind full"},
+        Mistake{"BroadcastOfShards", 30,
+                "  - {state_dict: {as: saved, kind: sharded}}\n  - {load_state_dict: {from: saved, "
+                "broadcast_from_rank0: true}}",
+                AT(31) "'broadcast_from_rank0' takes a state dict of kind full"},
         Mistake{"DevicesOfNoStateDict", 32, "  - observe: [\"devices:saved\"]",
                 AT(32) "unknown state dict 'saved'"},
         Mistake{"Meanwhile", 30, "  - {meanwhile: {pass: forward, module: \"5\", do: summon}}",

@@ -137,6 +137,7 @@ void Observer::add_items(const std::string& what, const std::string& instance,
                     {"requires_grad", item.requires_grad},
                     {"none", none},
                     {"pieces", std::move(pieces)}});
+    if (!none && !item.value.is_contiguous()) list.back()["contiguous"] = false;
   }
   out_.entries.push_back({{"what", what}, {"model", instance}, {"items", std::move(list)}});
 }

@@ -201,6 +201,10 @@ StateDict Operations::full_state_dict(Model&, const FullStateDictOptions&) {
   throw Error("NotImplementedError", "this testee's state dicts have no options");
 }
 
+void Operations::broadcast_state_dict(Model&, const StateDict&) {
+  throw Error("NotImplementedError", "this testee loads state dicts that every rank has");
+}
+
 void Operations::load_state_dict(Model& model, const StateDict& state) {
   c10::AutoGradMode no_grad(false);
   std::map<std::string, at::Tensor> targets;

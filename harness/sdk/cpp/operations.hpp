@@ -157,6 +157,8 @@ class Operations {
   // A full one with options of its own. The default has none and throws NotImplementedError.
   virtual StateDict full_state_dict(Model& model, const FullStateDictOptions& options);
   virtual void load_state_dict(Model& model, const StateDict& state);
+  // A full one, of which only the first rank's is looked at. The default throws NotImplementedError.
+  virtual void broadcast_state_dict(Model& model, const StateDict& state);
   // Items are named <parameter>/<state>; what has no parameter's shape, as step counters, is in `native`
   // only.
   virtual StateDict optimizer_state_dict(Model& model, Optimizer& optimizer, const std::string& kind);

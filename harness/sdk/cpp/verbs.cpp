@@ -81,8 +81,7 @@ void Verbs::act(const Json& step) {
                                   dtype_from_name(step.at("dtype").get<std::string>()));
   }
   if (verb == "state_dict") return state_dict(step);
-  if (verb == "load_state_dict")
-    return operations_.load_state_dict(model(step), in_.state_dicts_.at(step.at("from")).second);
+  if (verb == "load_state_dict") return load_state_dict(step);
   if (verb == "optimizer_state_dict") return optimizer_state_dict(step);
   if (verb == "load_optimizer_state_dict") return load_optimizer_state_dict(step);
   if (verb == "save_checkpoint")
@@ -329,6 +328,12 @@ void Verbs::state_dict(const Json& step) {
   in_.state_dicts_[step.at("as")] = {of.instance,
                                      has_options ? operations_.full_state_dict(of, options)
                                                  : operations_.state_dict(of, step.value("kind", "full"))};
+}
+
+void Verbs::load_state_dict(const Json& step) {
+  const StateDict& state = in_.state_dicts_.at(step.at("from")).second;
+  if (step.value("broadcast_from_rank0", false)) return operations_.broadcast_state_dict(model(step), state);
+  operations_.load_state_dict(model(step), state);
 }
 
 void Verbs::optimizer_state_dict(const Json& step) {

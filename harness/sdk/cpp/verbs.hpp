@@ -25,6 +25,7 @@ class Verbs {
   void enter(const Json& step);
   void leave(const Json& step);
   void state_dict(const Json& step);
+  void load_state_dict(const Json& step);
   void optimizer_state_dict(const Json& step);
   void load_optimizer_state_dict(const Json& step);
   Checkpoint checkpoint(const Json& step, const std::filesystem::path& folder);

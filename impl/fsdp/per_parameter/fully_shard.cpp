@@ -116,6 +116,15 @@ FSDPModule fully_shard(const std::vector<std::shared_ptr<torch::nn::Module>>& mo
   const auto after_forward = post_forward_of(options.reshard_after_forward, mesh.size(shard_dim));
   const auto managed = managed_modules(roots, options.ignored_params);
   const auto parameters = managed_parameters(managed, options.ignored_params);
+  // A tied parameter has one owner: sharded again, its shard would be taken for the whole.
+  for (const auto& managed_parameter : parameters) {
+    const auto [owner, index] = FSDPState::of_parameter(managed_parameter.parameter);
+    if (!owner) continue;
+    throw InvalidArgument("Parameter " + managed_parameter.name +
+                          " is already managed by another fully_shard call, as " +
+                          owner->group()->params()[index]->name() +
+                          ". Shard modules that share a parameter together, or with a module above them.");
+  }
 
   const bool automatic = std::holds_alternative<std::monostate>(options.reshard_after_forward);
   const auto state = std::make_shared<FSDPState>(roots, options.mp_policy, automatic);

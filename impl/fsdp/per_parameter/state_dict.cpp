@@ -1,6 +1,7 @@
 #include "fsdp/state_dict.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include <map>
 #include <set>
@@ -8,6 +9,7 @@
 
 #include "base/python_text.hpp"
 #include "base/state_dict_validation.hpp"
+#include "base/text_exchange.hpp"
 #include "fsdp/errors.hpp"
 #include "per_parameter/state.hpp"
 
@@ -69,6 +71,46 @@ at::Tensor memory_of(const at::Tensor& parameter) {
   return parameter.variable_data();
 }
 
+/// Of the module's first unit; null where nothing is sharded.
+const GroupRanks* ranks_of(const torch::nn::Module& module) {
+  for (const auto& parameter : module.parameters()) {
+    if (const auto state = FSDPState::of_parameter(parameter).first) return &state->group()->ranks();
+  }
+  return nullptr;
+}
+
+bool is_first(const GroupRanks& ranks) {
+  return ranks.shard->rank() == 0 && (!ranks.replicate || ranks.replicate->rank() == 0);
+}
+
+const CallSite kStateDictSite{"", false, Phase::state_dict};
+
+/// What the first rank of the mesh says: from replica to replica, then within each of them.
+std::string text_of_first(const GroupRanks& ranks, std::string own) {
+  if (ranks.replicate) own = all_gather_text(*ranks.replicate, own, kStateDictSite).front();
+  return all_gather_text(*ranks.shard, own, kStateDictSite).front();
+}
+
+void broadcast_from_first(const GroupRanks& ranks, const at::Tensor& flat) {
+  if (ranks.replicate && ranks.shard->rank() == 0)
+    ranks.replicate->broadcast(flat, 0, kStateDictSite)->wait();
+  ranks.shard->broadcast(flat, 0, kStateDictSite)->wait();
+}
+
+using WholeValues = std::vector<std::pair<ShardedTensor, const at::Tensor*>>;
+
+WholeValues matched_whole(const torch::nn::Module& module, const StateDict& state) {
+  return matched(
+      module, state,
+      [](StateDictValidation& validation, const std::string& name, const ShardedTensor& entry,
+         const at::Tensor& whole) { validation.same_shape(name, whole.sizes(), entry.layout.global_shape); });
+}
+
+void load_own_part(const ShardedTensor& entry, const at::Tensor& whole) {
+  const auto& own = entry.layout;
+  memory_of(entry.local).copy_(entry.group ? whole.narrow(own.dim, own.start, own.length) : whole);
+}
+
 }  // namespace
 
 ShardedStateDict sharded_state_dict(const torch::nn::Module& module) {
@@ -76,16 +118,8 @@ ShardedStateDict sharded_state_dict(const torch::nn::Module& module) {
 }
 
 StateDict full_state_dict(const torch::nn::Module& module, const FullStateDictOptions& options) {
-  const auto first_rank = [&] {
-    for (const auto& parameter : module.parameters()) {
-      const auto state = FSDPState::of_parameter(parameter).first;
-      if (!state) continue;
-      const auto& ranks = state->group()->ranks();
-      return ranks.shard->rank() == 0 && (!ranks.replicate || ranks.replicate->rank() == 0);
-    }
-    return true;
-  };
-  const bool keeps = !options.rank0_only || first_rank();
+  const auto* ranks = ranks_of(module);
+  const bool keeps = !options.rank0_only || !ranks || is_first(*ranks);
   StateDict result;
   for (const auto& [name, entry] : sharded_entries(module)) {
     const auto whole = entry.full_tensor();
@@ -105,15 +139,40 @@ void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& 
 }
 
 void load_full_state_dict(torch::nn::Module& module, const StateDict& state) {
-  const auto compare = [](StateDictValidation& validation, const std::string& name,
-                          const ShardedTensor& entry, const at::Tensor& whole) {
-    validation.same_shape(name, whole.sizes(), entry.layout.global_shape);
-  };
-  const auto pairs = matched(module, state, compare);
+  const auto pairs = matched_whole(module, state);
   const at::NoGradGuard no_grad;
-  for (const auto& [entry, whole] : pairs) {
-    const auto& own = entry.layout;
-    memory_of(entry.local).copy_(entry.group ? whole->narrow(own.dim, own.start, own.length) : *whole);
+  for (const auto& [entry, whole] : pairs) load_own_part(entry, *whole);
+  note_shards_written(module);
+}
+
+void broadcast_full_state_dict(torch::nn::Module& module, const StateDict& state) {
+  const auto* ranks = ranks_of(module);
+  if (!ranks) {
+    throw InvalidState(
+        "broadcast_full_state_dict expects a module with parameters that fully_shard manages: "
+        "it has no ranks otherwise.");
+  }
+  const at::NoGradGuard no_grad;
+  WholeValues values;
+  std::string fault;
+  if (is_first(*ranks)) {
+    try {
+      values = matched_whole(module, state);
+    } catch (const RuntimeError& error) {
+      fault = error.what();
+    }
+  } else {
+    for (const auto& [name, entry] : sharded_entries(module)) values.emplace_back(entry, nullptr);
+  }
+  if (const auto found = text_of_first(*ranks, fault); !found.empty()) throw RuntimeError(found);
+
+  for (const auto& [entry, whole] : values) {
+    const auto options = at::TensorOptions(ranks->shard->device()).dtype(entry.local.scalar_type());
+    const auto received = at::empty(entry.layout.global_shape, options);
+    if (received.numel() == 0) continue;
+    if (whole) received.copy_(*whole);
+    broadcast_from_first(*ranks, received.view({-1}));
+    load_own_part(entry, received);
   }
   note_shards_written(module);
 }

@@ -28,7 +28,12 @@ class PlainOperations : public Operations {
     return state;
   }
 
+  void broadcast_state_dict(Model&, const StateDict& state) override {
+    broadcast.push_back(state.items.size());
+  }
+
   std::vector<std::string> checkpoints;  // what was asked for
+  std::vector<std::size_t> broadcast;    // items of the state dicts
   std::vector<std::string> state_dicts;  // the phases in which
 
  private:
@@ -560,6 +565,18 @@ TEST(Interpreter, AnotherOptimizerGoesOnWhereTheSavedOneWas) {
   EXPECT_EQ(run.entry("state_dict:kept")["items"][0]["name"], "weight/exp_avg");
 }
 
+TEST(Interpreter, StateDictsThatTheFirstRankBroadcasts) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "state_dict"}, {"as", "weights"}, {"model", "model"}, {"kind", "full"}},
+           {{"verb", "load_state_dict"}, {"from", "weights"}, {"model", "model"}},
+           {{"verb", "load_state_dict"},
+            {"from", "weights"},
+            {"model", "model"},
+            {"broadcast_from_rank0", true}}});
+  EXPECT_THAT(Played(c).operations.broadcast, testing::ElementsAre(1));
+}
+
 TEST(Interpreter, CheckpointsLieInTheFoldersOfTheCase) {
   CaseInMemory c;
   one_weight(c);
@@ -616,6 +633,23 @@ TEST(Interpreter, ShardsAreHandedOverPieceByPiece) {
   EXPECT_EQ(pieces[1]["length"], 2);
   EXPECT_EQ(pieces[1]["padding"], 1);
   EXPECT_EQ(observation.tensors.at(pieces[1]["tensor"]).shape, (std::vector<std::int64_t>{3}));
+  EXPECT_FALSE(observation.entries[0]["items"][0].contains("contiguous"));
+}
+
+TEST(Interpreter, ColumnsOfAWholeAreSaidNotToBeContiguous) {
+  class Window : public PlainOperations {
+    std::vector<Parameter> parameters(Model&) override {
+      const Placement columns = slice({2, 3}, 1, 1, 2);
+      return {{"p", at::arange(6, at::kFloat).view({2, 3}).narrow(1, 1, 2), columns, {}, columns}};
+    }
+  } operations;
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({observe({"parameters"})});
+  const Case a_case = c.parsed();
+  Interpreter interpreter(operations, a_case, Data(a_case.data, 0), 0);
+  interpreter.run(0);
+  EXPECT_EQ(interpreter.run(1)->entries[0]["items"][0]["contiguous"], false);
 }
 
 TEST(Placement, FlatAndSliceNameTheirStretches) {

@@ -151,6 +151,8 @@ def _item(key: str, item: Exposed, tensors: dict[str, torch.Tensor]) -> Entry:
         "none": item.value is None,
         "pieces": [],
     }
+    if item.value is not None and not item.value.is_contiguous():
+        entry["contiguous"] = False
     for number, (offset, elements) in enumerate(pieces(item.value, item) if item.value is not None else ()):
         name = f"{key}#{number}"
         tensors[name] = elements

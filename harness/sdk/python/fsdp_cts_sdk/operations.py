@@ -230,6 +230,10 @@ class Operations:
     def load_state_dict(self, model: Model, state: StateDict) -> None:
         model.module.load_state_dict(state.native)
 
+    def broadcast_state_dict(self, model: Model, state: StateDict) -> None:
+        """A full one, of which only the first rank's is looked at."""
+        raise Unsupported("this testee loads state dicts that every rank has")
+
     def optimizer_state_dict(self, model: Model, optimizer: torch.optim.Optimizer, kind: str) -> StateDict:
         """Items are named <parameter>/<state>; what has no parameter's shape, as step counters, is in `native` only."""
         items = self.optimizer_state(model, optimizer)

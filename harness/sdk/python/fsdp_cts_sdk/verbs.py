@@ -190,6 +190,11 @@ def _state_dict(run: Interpreter, step: Step) -> None:
     run.observer.remember_state_dict(step["as"], model.instance, state.items)
 
 
+def _load_state_dict(run: Interpreter, step: Step) -> None:
+    load = run.operations.broadcast_state_dict if step.get("broadcast_from_rank0", False) else run.operations.load_state_dict
+    load(_model(run, step), run.state_dicts[step["from"]])
+
+
 def _optimizer_state_dict(run: Interpreter, step: Step) -> None:
     instance, optimizer = run.optimizers[step.get("optimizer", "optimizer")]
     model = run.context.model(instance)
@@ -287,10 +292,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "set_requires_grad": ("other", _set_requires_grad),
     "set_buffer": ("other", lambda run, step: run.operations.set_buffer(_model(run, step), step["name"], step["dtype"])),
     "state_dict": ("state_dict", _state_dict),
-    "load_state_dict": (
-        "state_dict",
-        lambda run, step: run.operations.load_state_dict(_model(run, step), run.state_dicts[step["from"]]),
-    ),
+    "load_state_dict": ("state_dict", _load_state_dict),
     "optimizer_state_dict": ("state_dict", _optimizer_state_dict),
     "load_optimizer_state_dict": ("state_dict", _load_optimizer_state_dict),
     "save_checkpoint": ("state_dict", lambda run, step: run.operations.save_checkpoint(_checkpoint(run, step, "save"))),

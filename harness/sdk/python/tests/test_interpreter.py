@@ -269,6 +269,16 @@ class Programs(unittest.TestCase):
             devices = [run(BUILD, save, observe("devices:s"), rank=rank)[0].entries[0]["values"] for rank in (0, 1)]
         self.assertEqual(devices, [dict.fromkeys(("0.weight", "0.bias", "1.weight", "1.bias"), "cpu"), {}])
 
+    def test_a_broadcast_state_dict_is_the_testees_own(self) -> None:
+        save = step("state_dict", **{"as": "s"}, kind="full")
+        load = step("load_state_dict", **{"from": "s"}, broadcast_from_rank0=True)
+        with self.assertRaisesRegex(Unsupported, "that every rank has"):
+            run(BUILD, save, load)
+        asked = []
+        with mock.patch.object(Plain, "broadcast_state_dict", lambda _, model, state: asked.append(len(state.items))):
+            run(BUILD, save, load)
+        self.assertEqual(asked, [4])
+
     def test_materialising_from_meta(self) -> None:
         (seen,) = run(step("build", model="model", device="meta"), step("materialize", model="model"), observe("parameters", "devices"))
         self.assertTrue(torch.equal(tensors_of(seen, "parameters")["0.weight"], DATA["parameters/model/0.weight"]))

@@ -3,6 +3,7 @@ import unittest
 
 import torch
 
+from fsdp_cts_sdk.observer import _item
 from fsdp_cts_sdk.operations import pieces
 from fsdp_cts_sdk.placement import Exposed, flat, rows, whole
 
@@ -29,6 +30,12 @@ class Placements(unittest.TestCase):
         tensor = torch.arange(10.0).reshape(5, 2)
         cut = [Exposed("t", tensor.reshape(-1)[:7], flat((5, 2), 0, 7)), Exposed("t", tensor.reshape(-1)[7:], flat((5, 2), 7, 3))]
         self.assertTrue(torch.equal(self.reassemble((5, 2), cut), tensor))
+
+    def test_columns_of_a_whole_are_said_not_to_be_contiguous(self) -> None:
+        whole_tensor = torch.arange(6.0).reshape(2, 3)
+        for columns, said in ((whole_tensor[:, 1:], {False}), (whole_tensor[:, 1:].contiguous(), set())):
+            item = _item("p", Exposed("p", columns, rows((2, 3), 1, 1, 2)), {})
+            self.assertEqual({item["contiguous"]} if "contiguous" in item else set(), said)
 
     def test_nothing_and_everything(self) -> None:
         self.assertEqual(rows((5, 2), 0, 5, 0).extents, ())

@@ -30,4 +30,9 @@ StateDict full_state_dict(const torch::nn::Module& module, const FullStateDictOp
 void load_sharded_state_dict(torch::nn::Module& module, const ShardedStateDict& state);
 void load_full_state_dict(torch::nn::Module& module, const StateDict& state);
 
+/// As load_full_state_dict, of what the first rank of the mesh alone has: each tensor in turn is broadcast whole,
+/// in the module's dtype. What `state` is on the other ranks is not looked at, and every rank throws what the
+/// first rank finds wrong. Throws InvalidState for a module without sharded parameters. Collective.
+void broadcast_full_state_dict(torch::nn::Module& module, const StateDict& state);
+
 }  // namespace fsdp
