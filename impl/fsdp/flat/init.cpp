@@ -47,10 +47,8 @@ IgnoredStates ignored_states(const std::shared_ptr<torch::nn::Module>& root, con
     ignored.parameters.insert(parameter.unsafeGetTensorImpl());
   // What nested units ignore, the units around them ignore, too.
   for (const auto& state : FlatState::all_under(*root)) {
-    const auto& nested = state->options();
-    ignored.modules.merge(ignored_modules_of(nested.ignored_modules.value_or(nested.ignored_state_modules),
-                                             [](const auto&) { return false; }));
-    for (const auto& parameter : nested.ignored_parameters)
+    ignored.modules.merge(ignored_modules_of(state->ignored_modules(), [](const auto&) { return false; }));
+    for (const auto& parameter : state->options().ignored_parameters)
       ignored.parameters.insert(parameter.unsafeGetTensorImpl());
   }
   for (const auto& [name, module] : pre_order(root)) {

@@ -118,6 +118,19 @@ FlatState::FlatState(const std::shared_ptr<torch::nn::Module>& module, FSDPOptio
   unit_.ranks = ranks_.shard->size();
   unit_.replicas = ranks_.replicate ? ranks_.replicate->size() : 1;
   unit_.is_composable = composable;
+  // A module that ignores itself, or one around it, would keep itself alive through its hooks.
+  for (const auto& ignored : options_.ignored_modules.value_or(options_.ignored_state_modules))
+    ignored_modules_.push_back(ignored);
+  options_.ignored_modules.reset();
+  options_.ignored_state_modules.clear();
+}
+
+ModuleList FlatState::ignored_modules() const {
+  ModuleList result;
+  for (const auto& weak : ignored_modules_) {
+    if (auto module = weak.lock()) result.push_back(std::move(module));
+  }
+  return result;
 }
 
 FlatState::~FlatState() {
@@ -469,6 +482,8 @@ void FlatState::post_backward(torch::autograd::variable_list gradients) {
   if (context_->reducing) context_->reducing->wait_for_reduction();
   const bool waited = gradient.whole().defined();  // in no_sync()
   auto whole = copy_in(std::move(gradients));
+  // What is being reduced must not be taken for a gradient of the user's, if a forward is recomputed meanwhile.
+  if (waited) gradient.expose();
   const auto& stream = context_->streams.post_backward;
   const auto beside = stream.use();
   reduce(std::move(whole));

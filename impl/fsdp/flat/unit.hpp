@@ -100,7 +100,10 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
   /// For calls through a handle, which does not own the module. Throws InvalidState if it is gone.
   std::shared_ptr<torch::nn::Module> require_module() const;
   FlatParameter* flat() const { return flat_.get(); }
+  /// As given, without the ignored modules.
   const FSDPOptions& options() const { return options_; }
+  /// Those that are left of what it was told to ignore.
+  ModuleList ignored_modules() const;
   const MixedPrecision& mixed_precision() const { return mixed_precision_; }
   const Ranks& ranks() const { return ranks_; }
   const UnitContext& unit() const { return unit_; }
@@ -180,6 +183,7 @@ class FlatState : public std::enable_shared_from_this<FlatState> {
 
   std::weak_ptr<torch::nn::Module> module_;
   FSDPOptions options_;
+  std::vector<std::weak_ptr<torch::nn::Module>> ignored_modules_;
   MixedPrecision mixed_precision_;
   Ranks ranks_;
   UnitContext unit_;

@@ -183,14 +183,17 @@ Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, c
   if (result.work) result.work->wait();
   auto output = std::move(result.output);
   Reduced reduced{StreamEvent::record(output.device()), std::move(result.input), {}, output};
+  // Where nothing was scattered. It is the memory of the stream that packed it.
+  const bool is_input = reduced.input.defined() && output.is_alias_of(reduced.input);
   if (completion.replicas) {
     auto& partial = *completion.partial;
     if (!completion.all_reduce) {
       if (partial.defined()) {
         partial.add_(output);
       } else {
-        partial = output;
+        partial = is_input ? output.clone() : output;
       }
+      if (is_input) reduced.scattered = StreamEvent::record(output.device());  // it was read until here
       return reduced;  // what waits in `partial` is read behind this, on the same stream
     }
     if (partial.defined()) output.add_(std::exchange(partial, {}));
@@ -219,8 +222,7 @@ Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, c
   }
   reduced.handed_over = StreamEvent::record(reduced.output.device());
   // Memory that one stream alone has used may go to who comes next on that stream: with offload, or an optimizer in
-  // backward, no reduced gradient is on the device any more. (Where nothing was scattered it is the input's.)
-  const bool is_input = reduced.input.defined() && reduced.output.is_alias_of(reduced.input);
+  // backward, no reduced gradient is on the device any more.
   if (!rest && !is_input) reduced.output.reset();
   return reduced;
 }

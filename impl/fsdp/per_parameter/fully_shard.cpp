@@ -18,8 +18,9 @@ namespace fsdp {
 namespace {
 
 template <class Apply>
-void for_each_group(FSDPState& state, bool recurse, Apply apply) {
-  for (const auto& module : state.modules()) {
+void for_each_group(FSDPState& state, const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
+                    bool recurse, Apply apply) {
+  for (const auto& module : modules) {
     if (!recurse) continue;
     for (const auto& descendant : module->modules(/*include_self=*/false)) {
       const auto nested = FSDPState::of(*descendant);
@@ -158,7 +159,12 @@ void UnshardHandle::wait() {
 FSDPModule FSDPModule::of(const torch::nn::Module& module) {
   auto state = FSDPState::of(module);
   if (!state) throw InvalidState("No FSDP state found on " + c10::str(module));
-  return FSDPModule(std::move(state));
+  return {std::move(state), const_cast<torch::nn::Module&>(module).weak_from_this()};
+}
+
+std::vector<std::shared_ptr<torch::nn::Module>> FSDPModule::modules() const {
+  if (auto module = module_.lock()) return {std::move(module)};
+  return state_->modules();
 }
 
 bool FSDPModule::is(const torch::nn::Module& module) {
@@ -182,26 +188,26 @@ void FSDPModule::set_is_last_backward(bool is_last_backward) {
 }
 
 void FSDPModule::set_requires_gradient_sync(bool requires_gradient_sync, bool recurse) {
-  for_each_group(*state_, recurse, [=](FSDPState&, FSDPParamGroup& group) {
+  for_each_group(*state_, modules(), recurse, [=](FSDPState&, FSDPParamGroup& group) {
     group.reduce_grads = requires_gradient_sync;
     group.all_reduce_grads = requires_gradient_sync;
   });
 }
 
 void FSDPModule::set_requires_all_reduce(bool requires_all_reduce, bool recurse) {
-  for_each_group(*state_, recurse,
+  for_each_group(*state_, modules(), recurse,
                  [=](FSDPState&, FSDPParamGroup& group) { group.all_reduce_grads = requires_all_reduce; });
 }
 
 void FSDPModule::set_reshard_after_forward(bool reshard_after_forward, bool recurse) {
-  for_each_group(*state_, recurse, [=](FSDPState& state, FSDPParamGroup& group) {
+  for_each_group(*state_, modules(), recurse, [=](FSDPState& state, FSDPParamGroup& group) {
     state.auto_reshard_after_forward = false;
     group.after_forward = reshard_after_forward ? ShardedState::sharded : ShardedState::unsharded;
   });
 }
 
 void FSDPModule::set_reshard_after_backward(bool reshard_after_backward, bool recurse) {
-  for_each_group(*state_, recurse, [=](FSDPState&, FSDPParamGroup& group) {
+  for_each_group(*state_, modules(), recurse, [=](FSDPState&, FSDPParamGroup& group) {
     group.reshard_after_backward = reshard_after_backward;
   });
 }

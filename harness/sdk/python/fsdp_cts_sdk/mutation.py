@@ -37,6 +37,8 @@ def mutate(operations: Operations, step: dict[str, Any]) -> None:
 
 
 def _new_values(operations: Operations, step: dict[str, Any], like: torch.Tensor) -> torch.Tensor:
+    if ("fill" in step or "from" in step) and type(like) not in (torch.Tensor, torch.nn.Parameter):
+        raise Unsupported(f"mutate gives plain values, and '{step['parameter']}' is a {type(like).__name__}")
     with torch.no_grad():
         if "fill" in step:
             shape = [size + step.get("grow", 0) for size in like.shape]

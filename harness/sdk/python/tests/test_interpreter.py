@@ -300,6 +300,14 @@ class Mutations(unittest.TestCase):
                 found = tensors_of(after, "parameters" if what == "value" else "gradients").get("0.bias")
                 self.assertEqual(None if found is None else found.tolist(), None if how == "none" else [3.0, 3.0])
 
+    def test_tensors_of_another_class_take_no_plain_values(self) -> None:
+        class Sharded(torch.Tensor):
+            pass
+
+        with mock.patch.object(Plain, "exposed", lambda self, model, name: torch.zeros(2).as_subclass(Sharded)):
+            with self.assertRaisesRegex(Unsupported, "'0.bias' is a Sharded"):
+                self.mutate("value", "inplace", fill=3)
+
     def test_growing_and_values_from_the_data_file(self) -> None:
         data = {**DATA, "inputs/new": torch.tensor([5.0, 6.0])}
         (seen,) = run(BUILD, step("mutate", parameter="0.bias", what="value", how="inplace", **{"from": "new"}), observe("parameters"), data=data)

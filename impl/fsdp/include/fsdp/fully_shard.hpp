@@ -106,7 +106,8 @@ class FSDPModule {
  public:
   explicit FSDPModule(std::shared_ptr<FSDPState> state) : state_(std::move(state)) {}
 
-  /// Throws InvalidState for a module that was not sharded.
+  /// Throws InvalidState for a module that was not sharded. Of a unit of several modules, settings that recurse reach
+  /// the units below this module; those of the handle that fully_shard gives, the units below each of them.
   static FSDPModule of(const torch::nn::Module& module);
   static bool is(const torch::nn::Module& module);
 
@@ -148,7 +149,13 @@ class FSDPModule {
   const std::shared_ptr<FSDPState>& state() const { return state_; }
 
  private:
+  FSDPModule(std::shared_ptr<FSDPState> state, std::weak_ptr<torch::nn::Module> module)
+      : state_(std::move(state)), module_(std::move(module)) {}
+  /// Those below which settings recurse.
+  std::vector<std::shared_ptr<torch::nn::Module>> modules() const;
+
   std::shared_ptr<FSDPState> state_;
+  std::weak_ptr<torch::nn::Module> module_;  ///< the one that was asked for; of none, all of the unit
 };
 
 /// Several modules make one group: gathered before the first of them runs, resharded after the last. A container
