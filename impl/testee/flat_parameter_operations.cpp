@@ -61,7 +61,7 @@ void FlatParameterOperations::delay_free_of(sdk::Module& module) {
 void FlatParameterOperations::shard(sdk::Model& model) {
   for (const auto& module : model.module->modules()) delay_free_of(dynamic_cast<sdk::Module&>(*module));
   const FlatPlan plan(model, library().world, context().data);
-  for (const sdk::Json& unit : model.plan.at("units")) plan.apply(unit);
+  plan.apply();
 }
 
 // The constructor has given parameters memory already; only values are missing.

@@ -92,6 +92,26 @@ bool given(const sdk::Json& keys, const char* key) {
 
 }  // namespace
 
+// Units that follow one another with the same context stand in one, as a user would write them.
+void FlatPlan::apply() const {
+  std::optional<flat::EnableWrap> enabled;
+  sdk::Json within;
+  for (const sdk::Json& unit : model_.plan.at("units")) {
+    const sdk::Json context = unit.value("enable_wrap", sdk::Json());
+    if (context != within) {
+      enabled.reset();
+      if (context.is_object()) {
+        Options options;
+        options.process_group = world_;
+        set(context, options);
+        enabled.emplace(options);
+      }
+      within = context;
+    }
+    apply(unit);
+  }
+}
+
 void FlatPlan::apply(const sdk::Json& unit) const {
   const auto module = module_at(model_, unit.at("modules").at(0));
   Options options;
@@ -100,13 +120,7 @@ void FlatPlan::apply(const sdk::Json& unit) const {
     set(unit, of);
     settle(of);
   };
-  const sdk::Json context = unit.value("enable_wrap", sdk::Json());
-  if (context.is_object()) {
-    set(context, options);
-    const flat::EnableWrap enabled(options);
-    return flat::wrap_module(module, change);
-  }
-  if (context == "outside") return flat::wrap_module(module, change);
+  if (given(unit, "enable_wrap")) return flat::wrap_module(module, change);
   change(options);
   if (model_.plan.at("api") == "composable") {
     flat::fully_shard(module, composable(options));

@@ -10,18 +10,19 @@
 
 namespace fsdp_cts::testee {
 
-// The plan of one model, applied unit by unit.
+// The plan of one model.
 class FlatPlan {
  public:
   FlatPlan(const sdk::Model& model, std::shared_ptr<fsdp::Communicator> world, const sdk::Data& data)
       : model_(model), world_(std::move(world)), data_(data) {}
 
-  // The front door that the plan and the unit name. Absent keys keep the library's defaults. Throws
-  // std::invalid_argument for a module, parameter or policy that is not there.
-  void apply(const sdk::Json& unit) const;
+  // Unit by unit. Throws std::invalid_argument for a module, parameter or policy that is not there.
+  void apply() const;
 
  private:
   using Options = fsdp::flat::FSDPOptions;
+  // By the front door that the plan and the unit name. Absent keys keep the library's defaults.
+  void apply(const sdk::Json& unit) const;
   // Changes what a key is there for.
   void set(const sdk::Json& keys, Options& options) const;
   // Once all keys are known: hybrid strategies take the plan's mesh in place of a group.

@@ -42,6 +42,17 @@ TEST(Errors, NobodyCanHookAPlainModule) {
   });
 }
 
+TEST(Errors, AParameterOfTwoUnits) {
+  run_ranks(2, [](const Rank& rank) {
+    const auto shared = at::ones({4, 2});
+    Holder first(shared), second(shared);
+    fully_shard(first, {.mesh = rank.mesh()});
+    EXPECT_THAT(message_of<InvalidArgument>([&] { fully_shard(second, {.mesh = rank.mesh()}); }),
+                HasSubstr("is already managed by another fully_shard call"));
+    EXPECT_FALSE(FSDPModule::is(*second));
+  });
+}
+
 TEST(Errors, Mesh) {
   run_ranks(1, [](const Rank& rank) {
     Linear layer(2, 2);
