@@ -148,16 +148,10 @@ class FullyShardOperations(Checkpoints):
         return _copied(get_model_state_dict(model.module, options=options))
 
     def load_state_dict(self, model: Model, state: StateDict) -> None:
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-
-        full = not any(isinstance(value, DTensor) for value in state.native.values())
-        set_model_state_dict(model.module, dict(state.native), options=StateDictOptions(full_state_dict=full))
+        _load(model, state, full_state_dict=not any(isinstance(value, DTensor) for value in state.native.values()))
 
     def broadcast_state_dict(self, model: Model, state: StateDict) -> None:
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-
-        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-        set_model_state_dict(model.module, dict(state.native), options=options)
+        _load(model, state, full_state_dict=True, broadcast_from_rank0=True)
 
     def zero_parameters(self, model: Model) -> None:
         with torch.no_grad():
@@ -215,6 +209,12 @@ def _full(tensor: torch.Tensor) -> torch.Tensor:
 def _copied(state: dict[str, Any]) -> StateDict:
     native = {name: value.detach().clone() for name, value in state.items()}
     return StateDict(native, [Exposed(clean_name(name), _local(value), placement_of(value)) for name, value in native.items()])
+
+
+def _load(model: Model, state: StateDict, **options: bool) -> None:
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+    set_model_state_dict(model.module, dict(state.native), options=StateDictOptions(**options))
 
 
 def _fsdp_modules(module: nn.Module) -> Iterator[FSDPModule]:

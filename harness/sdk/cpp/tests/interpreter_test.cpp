@@ -609,6 +609,17 @@ TEST(Interpreter, ManyTensorsAtOnceEmptyOnesAmongThem) {
   }
 }
 
+/// What is observed of the parameters that `operations` exposes.
+Observation observed_parameters(PlainOperations& operations) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({observe({"parameters"})});
+  const Case a_case = c.parsed();
+  Interpreter interpreter(operations, a_case, Data(a_case.data, 0), 0);
+  interpreter.run(0);
+  return *interpreter.run(1);
+}
+
 TEST(Interpreter, ShardsAreHandedOverPieceByPiece) {
   // Columns 1 and 2 of a 2 x 3 tensor: two stretches of the row-major whole, and one element of padding
   // behind.
@@ -619,13 +630,7 @@ TEST(Interpreter, ShardsAreHandedOverPieceByPiece) {
       return {{"p", at::arange(5, at::kFloat), placement, {}, placement}};
     }
   } operations;
-  CaseInMemory c;
-  one_weight(c);
-  c.steps({observe({"parameters"})});
-  const Case a_case = c.parsed();
-  Interpreter interpreter(operations, a_case, Data(a_case.data, 0), 0);
-  interpreter.run(0);
-  const Observation observation = *interpreter.run(1);
+  const Observation observation = observed_parameters(operations);
   const Json pieces = observation.entries[0]["items"][0]["pieces"];
   ASSERT_EQ(pieces.size(), 2u);
   EXPECT_EQ(pieces[0]["offset"], 1);
@@ -643,13 +648,7 @@ TEST(Interpreter, ColumnsOfAWholeAreSaidNotToBeContiguous) {
       return {{"p", at::arange(6, at::kFloat).view({2, 3}).narrow(1, 1, 2), columns, {}, columns}};
     }
   } operations;
-  CaseInMemory c;
-  one_weight(c);
-  c.steps({observe({"parameters"})});
-  const Case a_case = c.parsed();
-  Interpreter interpreter(operations, a_case, Data(a_case.data, 0), 0);
-  interpreter.run(0);
-  EXPECT_EQ(interpreter.run(1)->entries[0]["items"][0]["contiguous"], false);
+  EXPECT_EQ(observed_parameters(operations).entries[0]["items"][0]["contiguous"], false);
 }
 
 TEST(Placement, FlatAndSliceNameTheirStretches) {
