@@ -56,6 +56,8 @@ class FullyShardOperations(Checkpoints):
         verb, value, target = step["verb"], step.get("value"), model.submodule(step.get("module", ""))
         if verb in ("set_is_last_backward", "set_unshard_in_backward", "set_force_sum_reduction_for_comms"):  # of this module, whatever is below it
             getattr(target, verb)(value)
+        elif verb == "set_unshard_async_op":
+            target._set_unshard_async_op(value)  # of the whole subtree
         elif verb == "set_gradient_divide_factor":
             set_gradient_divide_factor(target, value)
         elif verb == "set_post_optim_event":

@@ -59,10 +59,16 @@ class Groups:
     def mesh(self, plan: dict[str, Any]) -> DeviceMesh:
         """One dimension over the world, or the plan's [replicate, shard]."""
         shape = tuple(plan.get("mesh") or (dist.get_world_size(),))
+        names = ("replicate", "shard") if len(shape) == 2 else None
         if shape not in self._meshes:
-            names = ("replicate", "shard") if len(shape) == 2 else None
             self._meshes[shape] = init_device_mesh(self.device.type, shape, mesh_dim_names=names)
-        return self._meshes[shape]
+        made = self._meshes[shape]
+        if plan.get("mesh_from") != "groups":
+            return made
+        if ("groups", shape) not in self._meshes:
+            groups = made.get_all_groups() if len(shape) > 1 else made.get_group()
+            self._meshes["groups", shape] = DeviceMesh.from_group(groups, self.device.type, mesh=made.mesh, mesh_dim_names=names)
+        return self._meshes["groups", shape]
 
     def process_group(self, wanted: str | dict[str, int]) -> dist.ProcessGroup | DummyGroup:
         if wanted == "world":

@@ -83,6 +83,7 @@ void FullyShardOperations::control(sdk::Model& model, const sdk::Json& verb) {
   if (what == "set_reshard_after_backward") return unit.set_reshard_after_backward(value, recurse);
   if (what == "set_is_last_backward") return unit.set_is_last_backward(value);
   if (what == "set_unshard_in_backward") return unit.set_unshard_in_backward(value);
+  if (what == "set_unshard_async_op") return unit.set_unshard_async_op(value);
   if (what == "set_gradient_divide_factor") return unit.set_gradient_divide_factor(value);
   if (what == "set_force_sum_reduction_for_comms") return unit.set_force_sum_reduction_for_comms(value);
   throw sdk::Error("NotImplementedError", "the fully_shard front door has no control \"" + what + "\"");

@@ -70,6 +70,19 @@ TEST(Errors, Mesh) {
   });
 }
 
+TEST(Errors, GroupsOfAMeshInTheOtherOrder) {
+  run_ranks(4, [](const Rank& rank) {
+    const DeviceMesh mesh(rank.plain, {2, 2});
+    EXPECT_THAT(message_of<InvalidArgument>([&] {
+                  DeviceMesh::from_groups(rank.plain, {mesh.group(1), mesh.group(0)});
+                }),
+                StartsWith("Dimension 0 of a mesh of shape (2, 2) has the ranks "));
+    EXPECT_THAT(message_of<InvalidArgument>([&] { DeviceMesh::from_groups(rank.plain, {mesh.group(1)}); }),
+                HasSubstr("needs 2 ranks"));
+    EXPECT_EQ(DeviceMesh::from_groups(rank.plain, {mesh.group(0), mesh.group(1)}).group(1), mesh.group(1));
+  });
+}
+
 TEST(Errors, DefaultMeshIsUsed) {
   run_ranks(2, [](const Rank& rank) {
     set_default_communicator(rank.plain);

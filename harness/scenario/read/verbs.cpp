@@ -198,6 +198,7 @@ std::vector<Verb> make_verbs() {
        "value",
        {{"value", rules::boolean, true}, model, subtree},
        "gather the parameters of module '{module}' itself for backward: {value}"},
+      control("set_unshard_async_op", "put gathers on the current stream: {value}"),
       {"set_gradient_divide_factor",
        "value",
        {{"value", rules::number, true}, model, subtree},

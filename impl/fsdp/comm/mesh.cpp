@@ -28,11 +28,33 @@ DeviceMesh::DeviceMesh(std::shared_ptr<Communicator> world, std::vector<int64_t>
   }
 }
 
+DeviceMesh DeviceMesh::from_groups(std::shared_ptr<Communicator> world,
+                                   std::vector<std::shared_ptr<Communicator>> groups,
+                                   std::vector<std::string> dim_names) {
+  std::vector<int64_t> shape;
+  for (const auto& group : groups) shape.push_back(group->size());
+  DeviceMesh mesh(std::move(world), std::move(shape), std::move(dim_names));
+  for (int64_t dim = 0; dim < mesh.ndim() && !groups.empty(); ++dim) {
+    const auto& given = groups[static_cast<size_t>(dim)]->ranks();
+    if (const auto along = mesh.ranks_along(dim); given != along) {
+      throw InvalidArgument("Dimension " + std::to_string(dim) + " of a mesh of shape " +
+                            python_tuple(mesh.shape_) + " has the ranks " + python_tuple(along) +
+                            " here, but its group has " + python_tuple(given) + ".");
+    }
+  }
+  mesh.groups_ = std::move(groups);
+  return mesh;
+}
+
 std::string DeviceMesh::str() const {
   return "DeviceMesh(shape=" + python_tuple(shape_) + ", mesh_dim_names=" + python_list(dim_names_) + ")";
 }
 
 std::shared_ptr<Communicator> DeviceMesh::group(int64_t dim) const {
+  return groups_.empty() ? world_->subgroup(ranks_along(dim)) : groups_.at(static_cast<size_t>(dim));
+}
+
+std::vector<int64_t> DeviceMesh::ranks_along(int64_t dim) const {
   int64_t stride = 1;
   for (auto d = ndim() - 1; d > dim; --d) stride *= size(d);
   const auto coordinate = (world_->rank() / stride) % size(dim);
@@ -40,7 +62,7 @@ std::shared_ptr<Communicator> DeviceMesh::group(int64_t dim) const {
   std::vector<int64_t> members;
   for (int64_t i = 0; i < size(dim); ++i)
     members.push_back(world_->ranks()[static_cast<size_t>(first + i * stride)]);
-  return world_->subgroup(members);
+  return members;
 }
 
 std::shared_ptr<Communicator> DeviceMesh::consecutive_group(int64_t count) const {

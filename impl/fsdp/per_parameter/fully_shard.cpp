@@ -242,6 +242,11 @@ void FSDPModule::set_unshard_in_backward(bool unshard_in_backward) {
   if (state_->group()) state_->group()->unshard_in_backward = unshard_in_backward;
 }
 
+void FSDPModule::set_unshard_async_op(bool async_op) {
+  for_each_group(*state_, modules(), true,
+                 [=](FSDPState&, FSDPParamGroup& group) { group.unshard_async_op = async_op; });
+}
+
 TrainingState FSDPModule::training_state() const {
   return state_->training_state();
 }

@@ -357,7 +357,7 @@ void FSDPParamGroup::unshard() {
   // Outside of a pass a user asks for it, and what the user has put on the current stream comes first.
   const bool in_pass =
       training_state_ == TrainingState::forward || training_state_ == TrainingState::pre_backward;
-  const auto& streams = in_pass ? context_->streams : CommStreams();
+  const auto& streams = in_pass && !unshard_async_op ? context_->streams : CommStreams();
   streams.gathers_wait_event(std::exchange(resharded_, {}));
   // Written since the pass began, by a load or by a user.
   if (streams.copy_in && awaited_version_ != shards_version()) {
@@ -385,7 +385,7 @@ void FSDPParamGroup::wait_for_unshard() {
   if (const auto& streams = context_->streams; streams.copy_in) {
     const auto copied = StreamEvent::record(ranks_.shard->device());
     // In forward the next gather need not wait for this copy-out: the buffer lives one gather longer.
-    if (in_forward) {
+    if (in_forward && !unshard_async_op) {
       context_->copied_out = CopiedOut{std::move(result), copied};
     } else {
       streams.gathers_wait_event(copied);

@@ -118,6 +118,7 @@ class FSDPParamGroup {
   bool all_reduce_grads = true;
   bool reshard_after_backward = true;
   bool unshard_in_backward = true;
+  bool unshard_async_op = false;
   ShardedState after_forward;  ///< unsharded: no reshard; sharded_post_forward: to the smaller group
   std::optional<double> gradient_divide_factor;
   bool force_sum_reduction_for_comms = false;

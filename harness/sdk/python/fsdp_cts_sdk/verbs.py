@@ -248,6 +248,7 @@ CONTROLS = (
     "set_reshard_after_forward",
     "set_is_last_backward",
     "set_unshard_in_backward",
+    "set_unshard_async_op",
     "set_gradient_divide_factor",
     "set_force_sum_reduction_for_comms",
     "set_all_reduce_hook",

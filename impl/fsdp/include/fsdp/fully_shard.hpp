@@ -135,6 +135,10 @@ class FSDPModule {
   void set_gradient_divide_factor(double factor);
   void set_force_sum_reduction_for_comms(bool enable);
   void set_unshard_in_backward(bool unshard_in_backward);
+  /// On an accelerator, for the units of the subtree: whether the gathers that forward and backward begin are put on
+  /// the current stream, whose memory they then take, rather than on streams of their own. That keeps no buffer for the
+  /// sake of another stream; in exchange they stand in line behind what is computed. Values are the same.
+  void set_unshard_async_op(bool async_op);
 
   TrainingState training_state() const;
   ShardedState sharded_state() const;

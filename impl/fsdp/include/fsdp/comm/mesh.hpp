@@ -18,6 +18,13 @@ class DeviceMesh {
   explicit DeviceMesh(std::shared_ptr<Communicator> world, std::vector<int64_t> shape = {},
                       std::vector<std::string> dim_names = {});
 
+  /// A mesh of groups that are there already, one for each dimension, so that none is made for a dimension: groups[d]
+  /// are the ranks that differ from this one in dimension d only, in mesh order. `world`: all ranks of the mesh. Throws
+  /// InvalidArgument unless the sizes' product is the world size and the groups are those of a mesh of that shape.
+  static DeviceMesh from_groups(std::shared_ptr<Communicator> world,
+                                std::vector<std::shared_ptr<Communicator>> groups,
+                                std::vector<std::string> dim_names = {});
+
   int64_t ndim() const { return static_cast<int64_t>(shape_.size()); }
   int64_t size(int64_t dim) const { return shape_.at(static_cast<size_t>(dim)); }
   const std::vector<std::string>& dim_names() const { return dim_names_; }
@@ -30,7 +37,10 @@ class DeviceMesh {
   std::shared_ptr<Communicator> consecutive_group(int64_t count) const;
 
  private:
+  std::vector<int64_t> ranks_along(int64_t dim) const;
+
   std::shared_ptr<Communicator> world_;
+  std::vector<std::shared_ptr<Communicator>> groups_;  ///< by dimension; empty: they are made when asked for
   std::vector<int64_t> shape_;
   std::vector<std::string> dim_names_;
 };
