@@ -32,9 +32,8 @@ sdk::StateDict state_of(fsdp::ShardedStateDict sharded) {
 
 sdk::StateDict optimizer_state_of(fsdp::FullOptimizerState full) {
   sdk::StateDict result;
-  for (auto& [name, values] : full) {
-    for (auto& [key, value] : values) {
-      value = value.clone();
+  for (const auto& [name, values] : full) {
+    for (const auto& [key, value] : values) {
       if (key != "step") result.items.push_back({name + "/" + key, value, sdk::whole(value.sizes().vec())});
     }
   }

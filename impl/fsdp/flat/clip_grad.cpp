@@ -17,6 +17,7 @@ at::Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double nor
   state_->lazy_init();
   if (!state_->is_root())
     throw RuntimeError("`clip_grad_norm_()` should only be called on the root FSDP instance");
+  state_->leave_failed_backward();
   if (state_->training_state() != TrainingState::idle)
     throw InvalidState("`clip_grad_norm_()` cannot be called during forward or backward.");
   const at::NoGradGuard no_grad;

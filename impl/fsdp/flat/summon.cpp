@@ -48,6 +48,7 @@ class Summoned {
   void enter() {
     validate(*state_, options_);
     state_->lazy_init();
+    state_->leave_failed_backward();
     if (state_->training_state() == TrainingState::forward_backward)
       throw InvalidState("Cannot manually unshard parameters during forward/backward");
     if (state_->training_state() == TrainingState::summon_full_params)
@@ -116,20 +117,26 @@ class Summoned {
         "scope is lost.");
   }
 
-  /// Ranks without a gradient contribute zeros, unless no rank has one.
+  /// Ranks without a gradient contribute zeros, in the dtype that those with one keep it in, unless no rank has one.
   void gather_gradient(FlatParameter& flat) {
     if (!flat.shard().sharded() || flat.gradient().whole().defined()) return;
+    enum Kept { nowhere, in_original_dtype, in_low_precision };
     auto& group = *state_->ranks().shard;
     const auto site = state_->call_site(Phase::other);
-    const auto options =
+    const auto& own = flat.gradient().sharded();
+    auto options =
         flat.shard().tensor().options().requires_grad(false).device(flat.shard().settings().compute_device);
-    const auto present = at::full({1}, flat.gradient().sharded().defined() ? 1.0 : 0.0, options);
-    group.all_reduce(present, {ReduceOp::max}, site)->wait();
-    if (present.item<double>() == 0) return;
-    const auto shard = flat.gradient().sharded().defined()
-                           ? flat.gradient().sharded().to(options.device())
-                           : at::full({flat.shard().layout().shard_numel}, 0.0, options);
-    const auto whole = at::empty({flat.shard().layout().padded_numel}, shard.options());
+    const Kept kept = !own.defined()                                       ? nowhere
+                      : own.scalar_type() == flat.shard().original_dtype() ? in_original_dtype
+                                                                           : in_low_precision;
+    const auto of_all = at::full({1}, static_cast<double>(kept), options);
+    group.all_reduce(of_all, {ReduceOp::max}, site)->wait();
+    const auto most = static_cast<Kept>(of_all.item<double>());
+    if (most == nowhere) return;
+    if (most == in_low_precision) options = options.dtype(flat.shard().compute_dtype());
+    const auto shard =
+        own.defined() ? own.to(options) : at::full({flat.shard().layout().shard_numel}, 0.0, options);
+    const auto whole = at::empty({flat.shard().layout().padded_numel}, options);
     group.all_gather(whole, shard, site)->wait();
     flat.gradient().set_whole(whole);
     flat.gradient().expose();

@@ -125,9 +125,11 @@ void Writeback::take_over_flat_gradient() {
 void Writeback::take_over_each_gradient() {
   const auto& members = shard_.members();
   const auto exposed = [this]() -> const at::Tensor& { return gradient_.exposed(); };
+  // While whole gradients wait, every rank has all of each, whatever its shard holds of the parameter.
+  const auto is_ours = [&](size_t i) { return gradient_.whole().defined() || members[i].part.in_shard(); };
   for (size_t i = 0; i < members.size(); ++i) {
     const auto& gradient = members[i].parameter.mutable_grad();
-    if (!members[i].part.in_shard() || !gradient.defined()) continue;
+    if (!is_ours(i) || !gradient.defined()) continue;
     if (exposed().defined() && storage_of(gradient) == storage_of(exposed())) continue;
     if (!exposed().defined()) gradient_.begin_with_zeros();
     require_length("gradient", gradient, gradient_.window(i).numel(),
@@ -136,8 +138,7 @@ void Writeback::take_over_each_gradient() {
   }
   if (!exposed().defined()) return;
   for (size_t i = 0; i < members.size(); ++i) {
-    if (!members[i].part.in_shard() || members[i].parameter.mutable_grad().defined() || gradient_.is_none(i))
-      continue;
+    if (!is_ours(i) || members[i].parameter.mutable_grad().defined() || gradient_.is_none(i)) continue;
     gradient_.take_away(i);
   }
 }
