@@ -59,7 +59,9 @@ class Builder {
         if (slot.name == name) ignored_.insert(slot.tensor().unsafeGetTensorImpl());
       }
     }
-    for (const Json& path : unit.value("ignored_modules", Json::array())) {
+    Json ignored = unit.value("ignored_modules", Json::array());
+    for (const Json& path : unit.value("ignored_state_modules", Json::array())) ignored.push_back(path);
+    for (const Json& path : ignored) {
       for (const auto& [name, module] : named_modules(root_.child(path))) {
         ignored_modules_.insert(module);
         for (const std::string& key : module->parameter_names())

@@ -27,7 +27,8 @@ bool wants(const Json& policy, const sdk::Module& module, bool recurse, std::int
   const std::string kind = policy.at("policy");
   if (kind == "always") return true;
   if (kind == "never") return false;
-  if (kind == "module_wrap" || kind == "transformer") return recurse || is_any(module, policy.at("classes"));
+  if (kind == "module_wrap" || kind == "transformer" || kind == "lambda")
+    return recurse || is_any(module, policy.at("classes"));
   if (kind == "batch_norm") return recurse || is_batch_norm(module);
   if (kind == "size_based") {
     if (numel < policy.value("min_num_params", std::int64_t{100'000'000})) return false;
@@ -71,8 +72,9 @@ class Wrapper {
     for (const auto& [name, child] : module.child_modules()) {
       if (visited_.insert(child.get()).second) by_module(*child, dotted(path, name), policy);
     }
-    if (&module == &request_.root || request_.ignored_modules.contains(&module)) return;
+    if (request_.ignored_modules.contains(&module)) return;
     Json wanted = chosen(policy, module);
+    if (&module == &request_.root) return;  // asked like the others, and wrapped by whoever asks
     const bool full_precision = keeps_full_precision(mixed_precision_, module);
     if (wanted == false && !full_precision) return;
     Json settings = request_.settings;
@@ -93,7 +95,15 @@ class Wrapper {
     if (policy.at("policy") == "module_wrap") return is_any(module, policy.at("classes"));
     for (const Json& rule : policy.at("rules")) {
       if (!is_a(module, rule.at("class"))) continue;
-      return rule.at("wrap").is_object() && rule.at("wrap").empty() ? Json(false) : rule.at("wrap");
+      const Json& answer = rule.at("wrap");
+      if (answer.is_number()) {
+        throw sdk::Error(
+            "ValueError",
+            "The lambda_fn passed to CustomPolicy should return False/True or a kwarg dict, but it "
+            "returned " +
+                answer.dump());
+      }
+      return answer.is_object() && answer.empty() ? Json(false) : answer;
     }
     return false;
   }

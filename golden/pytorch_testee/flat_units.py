@@ -123,8 +123,10 @@ def _ignored(model: Model, unit: dict[str, Any]) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     if unit.get("ignored_modules"):
         arguments["ignored_modules"] = [model.submodule(path) for path in unit["ignored_modules"]]
-    if unit.get("ignored_parameters"):
-        arguments["ignored_states"] = [model.slot(name).tensor for name in unit["ignored_parameters"]]
+    parameters = [model.slot(name).tensor for name in unit.get("ignored_parameters") or ()]
+    states = parameters + [model.submodule(path) for path in unit.get("ignored_state_modules") or ()]
+    if states:
+        arguments["ignored_states"] = states
     return arguments
 
 

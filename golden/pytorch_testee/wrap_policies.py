@@ -28,6 +28,8 @@ def make_policy(auto_wrap: dict[str, Any], arguments: Arguments) -> Any:
         return wrap.ModuleWrapPolicy(classes)
     if kind == "transformer":
         return functools.partial(wrap.transformer_auto_wrap_policy, transformer_layer_cls=classes)
+    if kind == "lambda":
+        return functools.partial(wrap.lambda_auto_wrap_policy, lambda_fn=lambda module: isinstance(module, tuple(classes)))
     if kind == "size_based":
         return functools.partial(wrap.size_based_auto_wrap_policy, **_size_based(auto_wrap))
     if kind == "always":
@@ -51,10 +53,10 @@ def _size_based(auto_wrap: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def _rules(rules: list[dict[str, Any]], arguments: Arguments) -> Callable[[nn.Module], bool | dict[str, Any]]:
+def _rules(rules: list[dict[str, Any]], arguments: Arguments) -> Callable[[nn.Module], Any]:
     """The first rule for a module's class decides; a module that no rule names is not wrapped."""
     made = [
-        (tuple(classes_labelled(rule["class"])), rule["wrap"] if isinstance(rule["wrap"], bool) else arguments(rule["wrap"]))
+        (tuple(classes_labelled(rule["class"])), arguments(rule["wrap"]) if isinstance(rule["wrap"], dict) else rule["wrap"])
         for rule in rules
     ]
     return lambda module: next((wanted for classes, wanted in made if isinstance(module, classes)), False)

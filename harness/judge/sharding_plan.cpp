@@ -60,8 +60,10 @@ bool inside_module(const std::string& parameter, const std::string& module) {
 }
 
 bool ignores(const Json& unit, const std::string& parameter) {
-  const std::vector<std::string> names = strings_of(unit.value("ignored_parameters", Json::array())),
-                                 modules = strings_of(unit.value("ignored_modules", Json::array()));
+  const std::vector<std::string> names = strings_of(unit.value("ignored_parameters", Json::array()));
+  std::vector<std::string> modules = strings_of(unit.value("ignored_modules", Json::array()));
+  std::ranges::move(strings_of(unit.value("ignored_state_modules", Json::array())),
+                    std::back_inserter(modules));
   return std::find(names.begin(), names.end(), parameter) != names.end() ||
          std::any_of(modules.begin(), modules.end(),
                      [&](const std::string& module) { return inside_module(parameter, module); });

@@ -67,6 +67,7 @@ flat::ComposableOptions composable(const flat::FSDPOptions& options) {
   result.mixed_precision = options.mixed_precision;
   result.cpu_offload = options.cpu_offload;
   result.ignored_modules = options.ignored_modules;
+  result.ignored_state_modules = options.ignored_state_modules;
   result.ignored_parameters = options.ignored_parameters;
   result.device_id = options.device_id;
   result.forward_prefetch = options.forward_prefetch;
@@ -151,6 +152,8 @@ void FlatPlan::set(const sdk::Json& keys, Options& options) const {
   }
   if (const sdk::Json paths = keys.value("ignored_modules", sdk::Json::array()); !paths.empty())
     options.ignored_modules = modules_at(model_, paths);
+  if (const sdk::Json paths = keys.value("ignored_state_modules", sdk::Json::array()); !paths.empty())
+    options.ignored_state_modules = modules_at(model_, paths);
   for (const sdk::Json& name : keys.value("ignored_parameters", sdk::Json::array()))
     options.ignored_parameters.push_back(parameter_named(*model_.module, name));
 }
@@ -184,6 +187,12 @@ fsdp::WrapFunction FlatPlan::function_of(const sdk::Json& auto_wrap) const {
   if (policy == "never") return fsdp::never_wrap_policy();
   if (policy == "transformer") return fsdp::transformer_auto_wrap_policy(classes_of(auto_wrap.at("classes")));
   if (policy == "module_wrap") return flat::ModuleWrapPolicy(classes_of(auto_wrap.at("classes")));
+  if (policy == "lambda") {
+    return fsdp::lambda_auto_wrap_policy(
+        [classes = classes_of(auto_wrap.at("classes"))](const torch::nn::Module& module) {
+          return std::ranges::any_of(classes, [&](const auto& each) { return each.matches(module); });
+        });
+  }
   if (policy == "batch_norm") return fsdp::wrap_module_classes_individually(fsdp::batch_norm_classes());
   if (policy == "size_based") {
     fsdp::SizeBasedOptions options;
@@ -210,12 +219,12 @@ flat::CustomPolicy FlatPlan::custom_policy_of(const sdk::Json& rules) const {
       const sdk::Json& wrap = rule.at("wrap");
       if (wrap.is_boolean()) return wrap.get<bool>();
       // No C++ function could answer that; Python's can, and is refused.
-      if (wrap.is_number() || wrap.is_string()) {
+      if (wrap.is_number()) {
         throw sdk::Error(
             "ValueError",
             "The lambda_fn passed to CustomPolicy should return False/True or a kwarg dict, but it "
             "returned " +
-                (wrap.is_string() ? wrap.get<std::string>() : wrap.dump()));
+                wrap.dump());
       }
       if (wrap.empty()) return false;
       return flat::OptionsOverride([this, wrap](Options& options) { set(wrap, options); });

@@ -79,6 +79,7 @@ Fields fsdp_settings() {
       {"process_group",
        {.types = types::string | types::map, .words = {"world", "self"}, .fields = &dummy_group}},
       {"ignored_modules", rules::names},
+      {"ignored_state_modules", rules::names, false, {}, "the same, given as ignored_states"},
       {"ignored_parameters", rules::names},
       {"device_id", {types::integer | types::string | types::null}},
       {"sync_module_states", rules::boolean},
@@ -122,14 +123,18 @@ const Fields& auto_wrap_fields() {
   static const Fields settings = fsdp_settings();
   static const Fields wrap_rule = {
       {"class", rules::name, true},
-      {"wrap", {.types = types::boolean | types::map, .fields = &settings}, true}};
+      {"wrap",
+       {.types = types::boolean | types::map | types::number, .fields = &settings},
+       true,
+       {},
+       "a number is an answer that a policy must not give"}};
   static const Rule one_rule{.types = types::map, .fields = &wrap_rule};
   static const Rule policy{.types = types::map, .schema_ref = "auto_wrap"};
   static const Fields table = {
       {"policy",
        {.types = types::string,
-        .words = {"module_wrap", "transformer", "size_based", "always", "never", "batch_norm", "custom",
-                  "or"}},
+        .words = {"module_wrap", "transformer", "lambda", "size_based", "always", "never", "batch_norm",
+                  "custom", "or"}},
        true},
       {"classes", rules::names},
       {"min_num_params", rules::natural},

@@ -231,7 +231,8 @@ void check_plan(const std::string& instance, const Json& plan, const Case& a_cas
                  "mesh " + plan["mesh"].dump() + " does not fill a world of " + std::to_string(a_case.world));
   const std::int64_t shard_size = plan.contains("mesh") ? plan["mesh"][1].get<std::int64_t>() : a_case.world;
   const auto settings_exist = [&](const Json& settings) {
-    for (const Json& path : settings.value("ignored_modules", Json::array())) exists(path);
+    for (const char* key : {"ignored_modules", "ignored_state_modules"})
+      for (const Json& path : settings.value(key, Json::array())) exists(path);
     if (!settings.contains("ignored_parameters") && !settings.contains("shard_dims")) return;
     const Names names = parameters_of(model);
     std::vector<std::string> named = settings.value("ignored_parameters", std::vector<std::string>{});
