@@ -49,7 +49,8 @@ class Checkpoints(NamedOptimizerStates):
             state = _distributed_state(checkpoint)
             # Others than PyTorch have no settings of the optimizer to save. What is missing beside them keeps its value, which is seen.
             saved = dcp.FileSystemReader(checkpoint.folder).read_metadata().state_dict_metadata
-            planner = dcp.DefaultLoadPlanner(allow_partial_load=not any(name.startswith("optimizer.param_groups.") for name in saved))
+            of_others = not any(name.startswith("optimizer.param_groups.") for name in saved)
+            planner = dcp.DefaultLoadPlanner(allow_partial_load=checkpoint.optimizer is not None and of_others)
             with _as_errors():
                 dcp.load(state, checkpoint_id=checkpoint.folder, process_group=self._groups.for_objects(), planner=planner)
             set_model_state_dict(checkpoint.model.module, state["model"])

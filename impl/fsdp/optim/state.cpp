@@ -81,8 +81,11 @@ at::Tensor step_tensor(int64_t step) {
   return value;
 }
 
+/// As the parameter is updated with it: on its device, and in its dtype where both are floating-point.
 at::Tensor copied(const at::Tensor& value, const at::Tensor& parameter) {
-  return value.detach().to(parameter.device()).clone();
+  const bool cast = value.is_floating_point() && parameter.is_floating_point();
+  const auto dtype = cast ? parameter.scalar_type() : value.scalar_type();
+  return value.detach().to(parameter.device(), dtype).clone();
 }
 
 std::string place_of(size_t group, size_t index) {
