@@ -19,7 +19,7 @@ FlatParameter::FlatParameter(const std::vector<MemberPlan>& members, FlatShard::
   const at::NoGradGuard no_grad;
   make_all_unsharded();
   if (!shard_.settings().use_orig_params) register_flat();
-  show_sharded();
+  show_shards_of_members();
 }
 
 FlatParameter::~FlatParameter() {
@@ -162,13 +162,18 @@ void FlatParameter::show_unsharded(Shown how) {
 }
 
 void FlatParameter::show_sharded() {
-  for (const auto& member : shard_.members()) {
-    torch::autograd::impl::set_gradient_edge(member.parameter, {});
-    member.parameter.set_data(member.sharded_data);
-  }
+  // Where shards are shown already, what a user has put in their place waits to be taken over.
+  if (shown() != Shown::sharded) show_shards_of_members();
   showing_ = {};
   for (auto* part : {&compute_, &full_precision_}) {
     if (part->life == Life::ahead) part->life = Life::gathered;
+  }
+}
+
+void FlatParameter::show_shards_of_members() {
+  for (const auto& member : shard_.members()) {
+    torch::autograd::impl::set_gradient_edge(member.parameter, {});
+    member.parameter.set_data(member.sharded_data);
   }
 }
 

@@ -99,6 +99,7 @@ class FlatParameter {
     StreamEvent gathered;    // on streams, likewise
     bool from_side = false;  // the memory belongs to a stream of FlatStreams
   };
+  void show_shards_of_members();
   static void wait_for(Unsharded& unsharded);
   void make_all_unsharded();
   void make_unsharded(Unsharded& unsharded, at::ScalarType dtype);
