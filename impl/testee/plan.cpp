@@ -22,8 +22,8 @@ at::Tensor parameter_named(sdk::Module& root, const std::string& name) {
 
 fsdp::DeviceMesh mesh_of(const sdk::Json& plan, const std::shared_ptr<fsdp::Communicator>& world) {
   const sdk::Json shape = plan.value("mesh", sdk::Json());
-  const auto mesh = shape.is_array() ? fsdp::DeviceMesh(world, shape, {"replicate", "shard"})
-                                     : fsdp::DeviceMesh(world);
+  const auto mesh =
+      shape.is_array() ? fsdp::DeviceMesh(world, shape, {"replicate", "shard"}) : fsdp::DeviceMesh(world);
   if (plan.value("mesh_from", "shape") != "groups") return mesh;
   std::vector<std::shared_ptr<fsdp::Communicator>> groups;
   for (int64_t dim = 0; dim < mesh.ndim(); ++dim) groups.push_back(mesh.group(dim));

@@ -100,7 +100,8 @@ class Summoned {
       flat.gradient().set_whole({});
     }
     state_->show_sharded();
-    if (frees_) flat.free_unsharded(/*full_precision=*/true);
+    // What is not written back must not be computed with.
+    if (frees_ || !options_.writeback) flat.free_unsharded(/*full_precision=*/true);
     if (options_.with_grads) flat.gradient().expose();
     shown_ = false;
   }

@@ -41,8 +41,8 @@ at::Tensor clip_grad_norm_(const torch::nn::Module& module, double max_norm, dou
   if (by_group.empty()) throw InvalidArgument("clip_grad_norm_: no module under this one is sharded");
   std::vector<ShardedGradients> sharded;
   for (auto& [ranks, part] : by_group) sharded.push_back(std::move(part));
-  const auto total = total_norm(sharded, {}, norm_type, sharded.front().group->device(),
-                                dtype.value_or(at::kFloat));
+  const auto total =
+      total_norm(sharded, {}, norm_type, sharded.front().group->device(), dtype.value_or(at::kFloat));
   scale_to_norm(all, max_norm, total);
   return total;
 }

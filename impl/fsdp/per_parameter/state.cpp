@@ -107,10 +107,16 @@ void FSDPState::activate(std::unique_ptr<FSDPParamGroup> group, at::Device devic
     registry.add(Engine::per_parameter, group_->params()[i]->parameter(), weak_from_this(), i);
 }
 
-// With several modules the first to run gathers for all of them, the last to end reshards.
+// Forward is being run again in backward, for activation checkpointing.
+bool FSDPState::recomputes() const {
+  return training_state_ == TrainingState::pre_backward && in_backward();
+}
+
+// With several modules the first to run gathers for all of them, the last to end reshards. Some of them that run again
+// in backward are no half of the next forward.
 TensorList FSDPState::run_before(TensorList inputs) {
   if (!active_) return inputs;
-  if (modules_.size() == 1) return pre_forward(std::move(inputs));
+  if (modules_.size() == 1 || recomputes()) return pre_forward(std::move(inputs));
   const bool first = modules_to_run_forward_.empty();
   if (first) {
     for (size_t i = 0; i < modules_.size(); ++i) modules_to_run_forward_.insert(i);
@@ -120,15 +126,14 @@ TensorList FSDPState::run_before(TensorList inputs) {
 
 TensorList FSDPState::run_after(size_t module, TensorList outputs) {
   if (!active_) return outputs;
-  if (modules_.size() == 1) return post_forward(std::move(outputs));
+  if (modules_.size() == 1 || recomputes()) return post_forward(std::move(outputs));
   modules_to_run_forward_.erase(module);
   return modules_to_run_forward_.empty() ? post_forward(std::move(outputs)) : outputs;
 }
 
 TensorList FSDPState::pre_forward(TensorList inputs) {
-  // Forward is being recomputed for activation checkpointing: the pre-backward hook has gathered, unless a
-  // backward through another forward of this unit has freed since.
-  if (training_state_ == TrainingState::pre_backward && in_backward()) {
+  // The pre-backward hook has gathered, unless a backward through another forward of this unit has freed since.
+  if (recomputes()) {
     if (group_ && group_->sharded_state() != ShardedState::unsharded) {
       group_->unshard();
       group_->wait_for_unshard();

@@ -58,6 +58,8 @@ class FSDPState : public std::enable_shared_from_this<FSDPState> {
 
   void set_post_optim_event(std::shared_ptr<c10::Event> event);
 
+  /// Whether forward runs again in backward.
+  bool recomputes() const;
   TensorList pre_forward(TensorList inputs);
   TensorList post_forward(TensorList outputs);
   void pre_backward();
