@@ -25,7 +25,7 @@ class Walk {
       UnitState state;
       state.root = unit.modules.front().is_root();
       state.runs = runs_of(unit);
-      state.frees_after_forward = frees_after_forward(unit, state.root);
+      state.frees_after_forward = frees_after_forward(sketch, unit);
       units_.push_back(std::move(state));
     }
     for (const ParameterInfo& each : parameters_)
@@ -37,6 +37,8 @@ class Walk {
         if (takes(pattern, each.at)) frozen_.insert(each.name);
     // A replica that holds everything is a group of one.
     replicas_ = !sketch.mesh.empty() && sketch.mesh[0] > 1;
+    recomputes_ = std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
+                              [](const Block& block) { return block.recompute; });
   }
 
   std::vector<CollectiveCounts> run() {
@@ -50,6 +52,8 @@ class Walk {
         for (const Aside& aside : each.before) step_aside(aside, counts);
         counts.gathers_in_forward = forward();
         backward(each, counts);
+        if (&each == &iteration.micro_batches.back())
+          for (const Aside& aside : iteration.before_step) step_aside(aside, counts);
         if (!units_known) {
           const std::size_t asides = counts.gathers_aside.size();
           counts = {};
@@ -68,15 +72,6 @@ class Walk {
     const BlockKind kind = sketch_.blocks[module.block].kind;
     if (kind == BlockKind::twice) return 2;
     return kind == BlockKind::spare && module.inner == 1 ? 0 : 1;
-  }
-
-  bool frees_after_forward(const Unit& unit, bool root) const {
-    if (fsdp1_) {
-      const std::string strategy = unit.settings.value("sharding_strategy", "FULL_SHARD");
-      return !root && (strategy == "FULL_SHARD" || strategy == "HYBRID_SHARD");
-    }
-    const Json reshard = unit.settings.value("reshard_after_forward", Json());
-    return reshard.is_null() ? !root : reshard != false;
   }
 
   std::optional<int> forward() {
@@ -110,7 +105,7 @@ class Walk {
 
   void backward(const MicroBatch& micro_batch, CollectiveCounts& counts) {
     // Where every unit runs once and trains, backward needs each of them once.
-    const bool plain = !forwards_in_vain_ && std::all_of(units_.begin(), units_.end(), [&](const auto& unit) {
+    const bool plain = !forwards_in_vain_ && !recomputes_ && std::all_of(units_.begin(), units_.end(), [&](const auto& unit) {
       return !unit.sharded ||
              (unit.runs == 1 && std::all_of(unit.parameters.begin(), unit.parameters.end(),
                                             [&](const auto* each) { return trains(*each); }));
@@ -192,6 +187,14 @@ class Walk {
             frozen_.insert(each.name);
         }
         return;
+      case AsideKind::failed_backward:
+        // Units that it has gathered and not come to are freed when it is next looked at, or not.
+        for (UnitState& unit : units_)
+          if (unit.sharded) unit.gathered = Gathered::unknown;
+        [[fallthrough]];
+      case AsideKind::failed_forward:
+        forwards_in_vain_ = true;
+        [[fallthrough]];
       default:
         // Saving and summoning leave a unit as they found it, or free it.
         for (UnitState& unit : units_)
@@ -205,17 +208,21 @@ class Walk {
   std::vector<UnitState> units_;
   std::set<std::string> frozen_;
   std::set<std::size_t> waiting_;  // units with gradients that are not reduced yet
-  bool replicas_ = false, forwards_in_vain_ = false;
+  bool replicas_ = false, forwards_in_vain_ = false, recomputes_ = false;
 };
 
 }  // namespace
 
 std::vector<std::string> chain_of_layers(const Sketch& sketch) {
   if (!sketch.auto_wrap.is_null() || !sketch.frozen.empty() || !sketch.ignored.empty()) return {};
-  for (const Iteration& iteration : sketch.iterations)
+  for (const Block& block : sketch.blocks)
+    if (block.recompute) return {};
+  for (const Iteration& iteration : sketch.iterations) {
+    if (!iteration.before_step.empty()) return {};
     for (const MicroBatch& each : iteration.micro_batches)
       if (!each.before.empty() || !each.sync || !each.reshard_after_backward || !each.last_backward)
         return {};
+  }
   std::vector<std::string> chain;
   const bool fsdp1 = sketch.api != "fully_shard";
   int last_block = -1;
@@ -228,7 +235,7 @@ std::vector<std::string> chain_of_layers(const Sketch& sketch) {
       return {};
     const std::string strategy = unit.settings.value("sharding_strategy", "FULL_SHARD");
     const Json reshard = unit.settings.value("reshard_after_forward", Json());
-    if (fsdp1 ? strategy != "FULL_SHARD" : reshard == false) return {};
+    if (fsdp1 ? strategy != "FULL_SHARD" : reshard == false || reshard == 1) return {};
     // FSDP1 takes the first unit of the order for one that is in none, so that its place tells nothing.
     last_block = module.block;
     chain.push_back(path_of(sketch, module));

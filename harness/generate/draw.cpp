@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "harness/generate/counts.hpp"
+#include "harness/generate/refusals.hpp"
 #include "harness/scenario/data/formula.hpp"
 
 namespace fsdp_cts::generate {
@@ -43,8 +45,22 @@ constexpr int outside = 10;     // of fsdp's
 constexpr int momentum = 15;
 constexpr int frozen = 20;
 constexpr int ignored = 10;
-constexpr int aside = 45;
-constexpr int clip = 12;
+constexpr int aside = 50;
+constexpr int before_step = 20;
+constexpr int clip = 20;
+constexpr int chain = 15;
+constexpr int recompute = 15;
+constexpr int columns = 35;  // of fully_shard's
+constexpr int meta = 12;
+constexpr int synced = 12;     // of FSDP1's
+constexpr int offload = 8;     // skipped where there is no accelerator
+constexpr int comm_hook = 15;  // of fsdp's
+constexpr int divide_factor = 15, force_sum = 10;  // of fully_shard's
+constexpr int scale = 12;
+constexpr int step_in_backward = 10;  // of fully_shard's
+constexpr int input_gradient = 15;
+constexpr int guard = 15;
+constexpr int refusal = 80;  // and as often a second one
 }  // namespace chance
 
 class Drawing {
@@ -62,7 +78,9 @@ class Drawing {
       draw_units();
       draw_wrapping();
       draw_parameters();
+      draw_making();
       draw_program();
+      draw_refusals();
       sketch_.data_seed = 1 + dice_.below(1'000'000);
       if (!why_illegal(sketch_)) return sketch_;
     }
@@ -89,20 +107,26 @@ class Drawing {
     low_precision_ = dice_.percent(chance::low_precision);
     sketch_.in = dice_.between(1, low_precision_ ? 4 : 9);
     sketch_.rows = low_precision_ ? 1 : dice_.between(1, 2);
-    const int blocks = dice_.between(1, low_precision_ ? 2 : 4);
+    chain_ = !low_precision_ && dice_.percent(chance::chain);
+    const int blocks = chain_ ? dice_.between(3, 4) : dice_.between(1, low_precision_ ? 2 : 4);
+    const bool recompute = !chain_ && !low_precision_ && dice_.percent(chance::recompute);
     for (int i = 0; i < blocks; ++i) {
       Block block;
       block.kind =
           dice_.one_of<BlockKind>({BlockKind::linear, BlockKind::linear, BlockKind::linear, BlockKind::relu,
                                    BlockKind::nested, BlockKind::nested, BlockKind::residual,
-                                   BlockKind::twice, BlockKind::tied, BlockKind::spare, BlockKind::gain});
+                                   BlockKind::twice, BlockKind::tied, BlockKind::spare, BlockKind::gain,
+                                   low_precision_ ? BlockKind::linear : BlockKind::shift});
+      if (chain_) block.kind = BlockKind::linear;
       block.width = dice_.between(1, low_precision_ ? 4 : 9);
       block.middle = dice_.between(1, low_precision_ ? 3 : 7);
       block.bias = dice_.percent(50);
       block.relu = dice_.percent(25);
+      block.recompute = recompute && dice_.percent(50);
       sketch_.blocks.push_back(block);
     }
     sketch_.root_gain = dice_.percent(chance::root_gain);
+    if (!chain_ && dice_.percent(chance::guard)) sketch_.guard = blocks - 1;
   }
 
   Json policy() {
@@ -118,7 +142,7 @@ class Drawing {
   void draw_units() {
     const std::vector<ModuleAt> candidates = unit_candidates(sketch_);
     std::vector<ModuleAt> chosen;
-    const int density = dice_.one_of<int>({0, 30, 50, 80});
+    const int density = chain_ ? 100 : dice_.one_of<int>({0, 30, 50, 80});
     for (const ModuleAt& each : candidates)
       if (!each.is_root() && has_parameters(each) && dice_.percent(density)) chosen.push_back(each);
     const Json common = low_precision_ ? policy() : Json();
@@ -126,13 +150,15 @@ class Drawing {
     for (std::size_t i = 0; i < chosen.size(); ++i) {
       Unit unit;
       unit.modules = {chosen[i]};
-      while (!fsdp1() && i + 1 < chosen.size() && dice_.percent(chance::list_of_modules) &&
+      while (!chain_ && !fsdp1() && i + 1 < chosen.size() && dice_.percent(chance::list_of_modules) &&
              chosen[i + 1].inner == chosen[i].inner && chosen[i].inner < 0)
         unit.modules.push_back(chosen[++i]);
-      unit.settings = dice_.percent(30) ? draw_settings(settings) : settings;
+      unit.settings = !chain_ && dice_.percent(30) ? draw_settings(settings) : settings;
       sketch_.units.push_back(std::move(unit));
     }
-    Unit root{{ModuleAt{}}, dice_.percent(30) ? draw_settings(settings) : settings};
+    Unit root;
+    root.modules = {ModuleAt{}};
+    root.settings = !chain_ && dice_.percent(30) ? draw_settings(settings) : settings;
     sketch_.units.push_back(std::move(root));
     for (Unit& unit : sketch_.units) {
       // fully_shard casts for every unit by itself, so there they may differ.
@@ -161,7 +187,7 @@ class Drawing {
   }
 
   void draw_wrapping() {
-    if (!fsdp1()) return;
+    if (!fsdp1() || chain_) return;
     if (dice_.percent(chance::auto_wrap)) {
       sketch_.units = {sketch_.units.back()};
       sketch_.auto_wrap = draw_policy();
@@ -189,7 +215,8 @@ class Drawing {
     if (!fsdp1()) {
       const int group = sketch_.mesh.empty() ? sketch_.world : sketch_.mesh[1];
       const Json choice = dice_.one_of<Json>(
-          {Json(), Json(), Json(true), Json(true), Json(false), group == 4 ? Json(2) : Json(true)});
+          {Json(), Json(), Json(true), Json(true), Json(false), Json(1), Json(group),
+           group == 4 ? Json(2) : Json(true), group == 4 ? Json(2) : Json(true)});
       if (!choice.is_null()) settings["reshard_after_forward"] = choice;
       return settings;
     }
@@ -219,17 +246,59 @@ class Drawing {
       const ParameterAt at = dice_.one_of(all).at;
       return dice_.percent(50) ? at : ParameterAt{at.module, ""};
     };
+    if (chain_) return;
     if (dice_.percent(chance::frozen)) sketch_.frozen.push_back(some());
     if (dice_.percent(sketch_.auto_wrap.is_null() ? chance::ignored : 3 * chance::ignored))
       sketch_.ignored.push_back(some());
     if (dice_.percent(chance::momentum)) sketch_.momentum = 0.5;
   }
 
+  // How the model is made, and what it is told once.
+  void draw_making() {
+    if (!fsdp1() && dice_.percent(chance::columns)) {
+      for (const ParameterInfo& each : parameters_of(sketch_)) {
+        const int unit = unit_of(sketch_, each.at);
+        if (unit >= 0 && each.at.name == "weight" &&
+            shape_of(sketch_, each.at)[1] % shard_group(sketch_, sketch_.units[unit]) == 0 && dice_.percent(70))
+          sketch_.columns.push_back(each.at);
+      }
+    }
+    sketch_.meta = sketch_.frozen.empty() && (!fsdp1() || sketch_.ignored.empty()) && !has(BlockKind::tied) &&
+                   dice_.percent(chance::meta);
+    sketch_.synced = fsdp1() && !sketch_.meta && sketch_.ignored.empty() && dice_.percent(chance::synced);
+    sketch_.offload = sketch_.ignored.empty() && dice_.percent(chance::offload);
+    if (sketch_.api == "fsdp" && sketch_.mesh.empty() && sketch_.world > 1 && dice_.percent(chance::comm_hook))
+      sketch_.comm_hook = dice_.one_of<double>({1.0, 0.5});
+    if (!fsdp1() && !low_precision_) {
+      const bool divides = dice_.percent(chance::divide_factor), sums = dice_.percent(chance::force_sum);
+      for (Unit& unit : sketch_.units) {
+        if (divides && dice_.percent(60)) unit.divide_factor = dice_.one_of<int>({1, 2, 4});
+        // NCCL alone scales while it reduces.
+        unit.force_sum = sums || unit.divide_factor != 0;
+      }
+    }
+    if (!low_precision_ && dice_.percent(chance::scale)) sketch_.scale = dice_.one_of<double>({2, 4});
+    sketch_.step_in_backward = !fsdp1() && sketch_.scale == 0 && sketch_.frozen.empty() &&
+                               sketch_.ignored.empty() && !has(BlockKind::spare) && !has(BlockKind::twice) &&
+                               dice_.percent(chance::step_in_backward);
+  }
+
+  bool has(BlockKind kind) const {
+    return std::any_of(sketch_.blocks.begin(), sketch_.blocks.end(),
+                       [&](const Block& block) { return block.kind == kind; });
+  }
+
+  void draw_refusals() {
+    const std::vector<std::string> names = refusals_for(sketch_);
+    for (int i = 0; i < 2 && !names.empty(); ++i)
+      if (dice_.percent(chance::refusal)) sketch_.refusals.push_back(dice_.one_of(names));
+  }
+
   // Factors one behind another from input to output.
   int depth() const {
     int depth = sketch_.root_gain ? 1 : 0;
     for (const Block& block : sketch_.blocks) {
-      if (block.kind == BlockKind::relu) continue;
+      if (block.kind == BlockKind::relu || block.kind == BlockKind::shift) continue;
       depth +=
           block.kind == BlockKind::nested || block.kind == BlockKind::twice || block.kind == BlockKind::tied
               ? 2
@@ -243,15 +312,24 @@ class Drawing {
     const std::vector<ParameterInfo> all = parameters_of(sketch_);
     std::vector<AsideKind> kinds = {AsideKind::eval_forward, AsideKind::no_grad_forward,
                                     AsideKind::full_state, AsideKind::sharded_state,
-                                    AsideKind::set_requires_grad};
+                                    AsideKind::first_rank_state, AsideKind::failed_forward};
+    if (!sketch_.step_in_backward) kinds.push_back(AsideKind::set_requires_grad);
     if (fsdp1())
-      kinds.insert(kinds.end(), {AsideKind::summon_mutate, AsideKind::summon_mutate, AsideKind::replace});
+      kinds.insert(kinds.end(), {AsideKind::summon_mutate, AsideKind::summon, AsideKind::summon,
+                                 AsideKind::replace, AsideKind::local_state});
     else
       kinds.insert(kinds.end(), {AsideKind::unshard, AsideKind::unshard_and_reshard,
                                  AsideKind::set_reshard_after_forward});
     aside.kind = dice_.one_of(kinds);
     aside.value = dice_.percent(50);
     switch (aside.kind) {
+      case AsideKind::summon:
+        for (const char* key : {"recurse", "writeback"})
+          if (dice_.percent(40)) aside.options[key] = false;
+        if (dice_.percent(30)) aside.options = {{"rank0_only", true}, {"writeback", false}};
+        if (original_parameters(sketch_, sketch_.units.back()) && dice_.percent(50))
+          aside.options["with_grads"] = true;
+        [[fallthrough]];
       case AsideKind::summon_mutate:
       case AsideKind::replace:
         aside.at = dice_.one_of(all).at;
@@ -284,20 +362,67 @@ class Drawing {
       const int micro_batches = dice_.one_of<int>({1, 1, 2, 2, 3});
       for (int k = 0; k < micro_batches; ++k)
         iteration.micro_batches.push_back(draw_micro_batch(k, micro_batches));
-      iteration.clip = dice_.percent(chance::clip);
+      if (!sketch_.step_in_backward && dice_.percent(chance::clip))
+        iteration.clip = dice_.percent(50) ? Clip::sum : Clip::largest;
       iteration.step = i + 1 == iterations || i < steps_before_forward;
+      if (sketch_.step_in_backward) iteration.step = false;
+      draw_before_step(iteration);
+      draw_scaling(iteration);
+      draw_optimizer_state(iteration, i);
       sketch_.iterations.push_back(std::move(iteration));
     }
+    if (!fsdp1() && chain_of_layers(sketch_).size() > 2)
+      sketch_.prefetch =
+          dice_.one_of<Prefetch>({Prefetch::by_itself, Prefetch::listed, Prefetch::listed_anew});
+  }
+
+  void draw_before_step(Iteration& iteration) {
+    if (chain_ || !iteration.step || !dice_.percent(chance::before_step)) return;
+    Aside aside = draw_aside();
+    aside.kind = dice_.one_of<AsideKind>({AsideKind::full_state, AsideKind::sharded_state,
+                                          AsideKind::failed_forward, AsideKind::failed_forward,
+                                          fsdp1() ? AsideKind::summon : AsideKind::failed_forward});
+    if (aside.kind == AsideKind::summon) aside.at = dice_.one_of(parameters_of(sketch_)).at;
+    iteration.before_step.push_back(aside);
+  }
+
+  void draw_scaling(Iteration& iteration) {
+    if (sketch_.scale == 0) return;
+    iteration.step = true;
+    if (iteration.zero_grad == ZeroGrad::keep) iteration.zero_grad = ZeroGrad::none;
+    iteration.unscale = iteration.clip != Clip::none || dice_.percent(40);
+    if (!iteration.unscale && sketch_.ignored.empty() && (!fsdp1() || original_parameters(sketch_, sketch_.units.back())) && dice_.percent(40))
+      iteration.overflow = true;
+  }
+
+  void draw_optimizer_state(Iteration& iteration, int number) {
+    if (sketch_.momentum == 0 || sketch_.scale != 0 || sketch_.step_in_backward || number == 0 ||
+        !sketch_.iterations.front().step)
+      return;
+    Aside aside;
+    aside.kind = AsideKind::optimizer_state;
+    aside.value = dice_.percent(50);
+    if (dice_.percent(80)) iteration.micro_batches.front().before.push_back(aside);
+  }
+
+  static Aside aside_of(AsideKind kind) {
+    Aside aside;
+    aside.kind = kind;
+    return aside;
   }
 
   MicroBatch draw_micro_batch(int number, int count) {
     MicroBatch made;
+    made.input_gradient = dice_.percent(chance::input_gradient);
+    if (chain_) return made;
+    if (number == 0 && sketch_.guard >= 0 && !sketch_.step_in_backward && dice_.percent(50))
+      made.before.push_back(aside_of(AsideKind::failed_backward));
     if (number == 0 && dice_.percent(chance::aside)) made.before.push_back(draw_aside());
     if (number == 0 && dice_.percent(chance::aside / 3)) made.before.push_back(draw_aside());
-    if (number > 0 && dice_.percent(10)) made.before.push_back({AsideKind::no_grad_forward, {}, false});
+    if (number > 0 && dice_.percent(10)) made.before.push_back(aside_of(AsideKind::no_grad_forward));
     if (number + 1 == count) return made;
     made.sync = dice_.percent(40);
-    if (fsdp1()) return made;
+    if (fsdp1() || sketch_.step_in_backward) return made;
     made.reshard_after_backward = dice_.percent(60);
     made.last_backward = dice_.percent(60);
     if (!sketch_.mesh.empty()) made.all_reduce = dice_.percent(50);
@@ -306,7 +431,7 @@ class Drawing {
 
   Dice dice_;
   Sketch sketch_;
-  bool hybrid_ = false, low_precision_ = false;
+  bool hybrid_ = false, low_precision_ = false, chain_ = false;
 };
 
 }  // namespace

@@ -50,16 +50,23 @@ AllDrawn draw_all(const GenerateOptions& options, const Testee& oracle) {
   session_options.jobs = options.run.jobs;
   Session session(session_options);
   Progress progress;
+  const bool for_pytorch = options.run.testee.spec == "pytorch";
   std::vector<int> open;
   for (int i = 0; i < options.count; ++i) open.push_back(options.first + i);
   std::map<int, Drawn> fit;
   for (int attempt = 0; attempt < sketch_draws && !open.empty(); ++attempt) {
     progress.show(fmt::format("drawing: {} of {}", fit.size(), options.count));
     std::vector<Drawn> round;
-    for (const int index : open)
-      round.push_back(written({options.seed, index}, draw_sketch(options.seed, index, attempt), ""));
+    std::vector<int> left_out;
+    for (const int index : open) {
+      Sketch sketch = draw_sketch(options.seed, index, attempt);
+      if (for_pytorch && why_not_for_pytorch(sketch))
+        left_out.push_back(index);
+      else
+        round.push_back(written({options.seed, index}, std::move(sketch), ""));
+    }
     const std::vector<std::string> unfit = fit_data(round, data_draws, oracle, session);
-    open.clear();
+    open = left_out;
     for (std::size_t i = 0; i < round.size(); ++i) {
       const int index = round[i].origin.index;
       if (unfit[i].empty()) {

@@ -16,17 +16,20 @@ std::vector<T> without(std::vector<T> list, std::size_t at) {
 void for_modules(Sketch& sketch, const std::function<bool(ModuleAt&)>& change) {
   for (Unit& unit : sketch.units) std::erase_if(unit.modules, [&](ModuleAt& each) { return !change(each); });
   std::erase_if(sketch.units, [](const Unit& unit) { return unit.modules.empty(); });
-  for (auto* list : {&sketch.frozen, &sketch.ignored})
+  for (auto* list : {&sketch.frozen, &sketch.ignored, &sketch.columns})
     std::erase_if(*list, [&](ParameterAt& each) { return !change(each.module); });
   std::erase_if(sketch.outside, [&](ModuleAt& each) { return !change(each); });
-  for (Iteration& iteration : sketch.iterations)
+  for (Iteration& iteration : sketch.iterations) {
+    std::erase_if(iteration.before_step, [&](Aside& each) { return !change(each.at.module); });
     for (MicroBatch& micro_batch : iteration.micro_batches)
       std::erase_if(micro_batch.before, [&](Aside& each) { return !change(each.at.module); });
+  }
 }
 
 Sketch without_block(Sketch sketch, int block) {
   // What kept its width now keeps the width before it.
   sketch.blocks.erase(sketch.blocks.begin() + block);
+  if (sketch.guard >= block) --sketch.guard;
   for_modules(sketch, [&](ModuleAt& module) {
     if (module.block == block) return false;
     if (module.block > block) --module.block;
@@ -51,6 +54,7 @@ class Smaller {
     ranks();
     units();
     parameters();
+    making();
     asides();
     settings();
     micro_batches();
@@ -125,14 +129,42 @@ class Smaller {
     with([](Sketch& s) { s.x_dtype = "float32"; });
   }
 
+  void making() {
+    for (std::size_t i = 0; i < sketch_.refusals.size(); ++i)
+      with([&](Sketch& s) { s.refusals = without(s.refusals, i); });
+    for (std::size_t i = 0; i < sketch_.columns.size(); ++i)
+      with([&](Sketch& s) { s.columns = without(s.columns, i); });
+    for (bool Sketch::*flag : {&Sketch::meta, &Sketch::synced, &Sketch::offload, &Sketch::step_in_backward})
+      with([&](Sketch& s) { s.*flag = false; });
+    with([](Sketch& s) { s.comm_hook = 0; });
+    with([](Sketch& s) { s.prefetch = Prefetch::by_itself; });
+    with([](Sketch& s) { s.guard = -1; });
+    with([](Sketch& s) {
+      s.scale = 0;
+      for (Iteration& iteration : s.iterations) {
+        iteration.unscale = false;
+        iteration.overflow = false;
+      }
+    });
+    with([](Sketch& s) {
+      for (Unit& unit : s.units) unit.divide_factor = 0;
+    });
+    with([](Sketch& s) {
+      for (Unit& unit : s.units) unit.force_sum = false;
+    });
+  }
+
   void asides() {
-    for (std::size_t i = 0; i < sketch_.iterations.size(); ++i)
+    for (std::size_t i = 0; i < sketch_.iterations.size(); ++i) {
+      for (std::size_t n = 0; n < sketch_.iterations[i].before_step.size(); ++n)
+        with([&](Sketch& s) { s.iterations[i].before_step = without(s.iterations[i].before_step, n); });
       for (std::size_t k = 0; k < sketch_.iterations[i].micro_batches.size(); ++k)
         for (std::size_t n = 0; n < sketch_.iterations[i].micro_batches[k].before.size(); ++n)
           with([&](Sketch& s) {
             auto& before = s.iterations[i].micro_batches[k].before;
             before = without(before, n);
           });
+    }
   }
 
   void settings() {
@@ -156,13 +188,16 @@ class Smaller {
 
   void micro_batches() {
     for (std::size_t i = 0; i < sketch_.iterations.size(); ++i) {
-      with([&](Sketch& s) { s.iterations[i].clip = false; });
+      with([&](Sketch& s) { s.iterations[i].clip = Clip::none; });
+      with([&](Sketch& s) { s.iterations[i].unscale = false; });
+      with([&](Sketch& s) { s.iterations[i].overflow = false; });
       with([&](Sketch& s) { s.iterations[i].step = false; });
       with([&](Sketch& s) { s.iterations[i].zero_grad = ZeroGrad::none; });
       for (std::size_t k = 0; k < sketch_.iterations[i].micro_batches.size(); ++k) {
         for (bool MicroBatch::*flag : {&MicroBatch::sync, &MicroBatch::reshard_after_backward,
                                        &MicroBatch::last_backward, &MicroBatch::all_reduce})
           with([&](Sketch& s) { s.iterations[i].micro_batches[k].*flag = true; });
+        with([&](Sketch& s) { s.iterations[i].micro_batches[k].input_gradient = false; });
       }
     }
     with([](Sketch& s) { s.lr = 1; });
@@ -176,6 +211,7 @@ class Smaller {
         add(std::move(plain));
       }
       with([&](Sketch& s) { s.blocks[i].bias = false; });
+      with([&](Sketch& s) { s.blocks[i].recompute = false; });
       with([&](Sketch& s) {
         if (s.blocks[i].kind != BlockKind::nested || !s.blocks[i].relu) return;
         s.blocks[i].relu = false;

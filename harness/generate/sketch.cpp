@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <set>
 
+#include "harness/generate/counts.hpp"
+#include "harness/generate/refusals.hpp"
+
 namespace fsdp_cts::generate {
 namespace {
 
 bool keeps_width(BlockKind kind) {
   return kind == BlockKind::relu || kind == BlockKind::residual || kind == BlockKind::twice ||
-         kind == BlockKind::tied || kind == BlockKind::gain;
+         kind == BlockKind::tied || kind == BlockKind::gain || kind == BlockKind::shift;
 }
 
 std::vector<std::string> inner_names(const Block& block) {
@@ -31,10 +34,6 @@ bool is_fsdp1(const Sketch& sketch) {
   return sketch.api != "fully_shard";
 }
 
-bool original_parameters(const Sketch& sketch, const Unit& unit) {
-  return sketch.api == "composable" || unit.settings.value("use_orig_params", false);
-}
-
 bool is_hybrid(const Unit& unit) {
   const std::string strategy = unit.settings.value("sharding_strategy", "");
   return strategy == "HYBRID_SHARD" || strategy == "_HYBRID_SHARD_ZERO2";
@@ -43,6 +42,26 @@ bool is_hybrid(const Unit& unit) {
 bool computes_in(const Unit& unit) {
   const Json policy = unit.settings.value("mixed_precision", Json());
   return policy.is_object() && policy.contains("param_dtype");
+}
+
+bool low_precision(const Sketch& sketch) {
+  return std::any_of(sketch.units.begin(), sketch.units.end(), computes_in);
+}
+
+bool has(const Sketch& sketch, AsideKind kind) {
+  const auto in = [&](const std::vector<Aside>& asides) {
+    return std::any_of(asides.begin(), asides.end(), [&](const Aside& each) { return each.kind == kind; });
+  };
+  return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [&](const Iteration& iteration) {
+    return in(iteration.before_step) ||
+           std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
+                       [&](const MicroBatch& each) { return in(each.before); });
+  });
+}
+
+bool has_block(const Sketch& sketch, BlockKind kind) {
+  return std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
+                     [&](const Block& block) { return block.kind == kind; });
 }
 
 bool exists(const Sketch& sketch, const ModuleAt& module) {
@@ -82,9 +101,8 @@ std::optional<std::string> bad_units(const Sketch& sketch) {
       }
     }
     const Json reshard = unit.settings.value("reshard_after_forward", Json());
-    // A factor of the group; 1 is taken for false, with a warning.
     if (reshard.is_number_integer() &&
-        (reshard.get<int>() < 2 || shard_group(sketch, unit) % reshard.get<int>() != 0))
+        (reshard.get<int>() < 1 || shard_group(sketch, unit) % reshard.get<int>() != 0))
       return "FS-RESHARD-2: an integer is a factor of the group";
     // Only the root casts by default (FP-MP-4), so another dtype further inside meets inputs of the root's.
     if (is_fsdp1(sketch) && unit.settings.value("mixed_precision", Json()) !=
@@ -151,6 +169,101 @@ std::optional<std::string> bad_wrapping(const Sketch& sketch) {
   return std::nullopt;
 }
 
+// What scopes may be asked for together (FP-SUMMON-5, -6).
+std::optional<std::string> bad_scope(const Sketch& sketch, const Aside& aside) {
+  const Json& options = aside.options;
+  if (options.value("rank0_only", false) && options.value("writeback", true))
+    return "FP-SUMMON-5: one rank writes";
+  for (const Unit& unit : sketch.units) {
+    if (options.value("with_grads", false) && !original_parameters(sketch, unit))
+      return "FP-SUMMON-5: gradients of a flat parameter";
+    // Which rank's values of what every rank has whole would count afterwards?
+    if (!is_sharded(sketch, unit) && (options.value("rank0_only", false) || !options.value("writeback", true)))
+      return "FP-SUMMON-6: a unit that is not sharded has no other copy";
+  }
+  return std::nullopt;
+}
+
+// How a model is made, beside its units.
+std::optional<std::string> bad_making(const Sketch& sketch) {
+  const bool fsdp1 = is_fsdp1(sketch);
+  for (const ParameterAt& at : sketch.columns) {
+    const std::vector<ParameterInfo> all = parameters_of(sketch);
+    if (std::none_of(all.begin(), all.end(), [&](const auto& each) { return each.at == at; }))
+      return "names no parameter";
+    const int unit = unit_of(sketch, at);
+    if (fsdp1 || unit < 0 || at.name != "weight") return "FS-SHARD-4: matrices of fully_shard";
+    if (shape_of(sketch, at)[1] % shard_group(sketch, sketch.units[unit]) != 0)
+      return "FS-ERR-1: other dimensions than the first are cut evenly";
+  }
+  // to_empty gives each place of a tied parameter memory of its own.
+  if (sketch.meta && has_block(sketch, BlockKind::tied)) return "a tie would come undone";
+  if (sketch.meta && (!sketch.frozen.empty() || (fsdp1 && !sketch.ignored.empty())))
+    return "FP-INIT-3: units give values to what they own";
+  if (sketch.synced && (!fsdp1 || sketch.meta || !sketch.ignored.empty()))
+    return "FP-INIT-2: units give the first rank's values to what they own";
+  // What is not offloaded and what is need optimizers of their own.
+  if (sketch.offload && !sketch.ignored.empty()) return "ignored parameters are not offloaded";
+  if (sketch.comm_hook != 0 && (sketch.api != "fsdp" || !sketch.mesh.empty() || sketch.world == 1))
+    return "FP-HOOK-4: not over replicas";
+  for (const Unit& unit : sketch.units)
+    if ((fsdp1 || low_precision(sketch)) && (unit.divide_factor != 0 || unit.force_sum))
+      return "a control of fully_shard";
+  if (sketch.prefetch != Prefetch::by_itself && (fsdp1 || chain_of_layers(sketch).size() < 3))
+    return "FS-PREFETCH-3: lists are for units that run one after another";
+  // What is recomputed gets its inputs as they were before the unit cast them.
+  if (low_precision(sketch) && std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
+                                           [](const Block& block) { return block.recompute; }))
+    return "recomputed in a small dtype";
+  // A buffer is not cast by fully_shard, and by FSDP1 with a dtype of its own alone.
+  if (has_block(sketch, BlockKind::shift) && low_precision(sketch)) return "FS-MP-8: buffers keep their dtype";
+  for (const ParameterAt& each : sketch.ignored)
+    if (each.module.block >= 0 && sketch.blocks[each.module.block].kind == BlockKind::tied)
+      return "a tensor that is ignored under one of its names";
+  // What comes behind it would have to pass on what is not finite, on every rank, and what is before it to ask for it.
+  if (sketch.guard >= 0 && sketch.guard + 1 != static_cast<int>(sketch.blocks.size()))
+    return "a guard that is not behind the last block";
+  if (sketch.guard >= 0 && (!sketch.frozen.empty() || has(sketch, AsideKind::set_requires_grad)))
+    return "a guard that no gradient may reach";
+  return std::nullopt;
+}
+
+std::optional<std::string> bad_scaler(const Sketch& sketch) {
+  if (sketch.scale != 0 && low_precision(sketch)) return "scaled gradients of a small dtype";
+  for (const Iteration& iteration : sketch.iterations) {
+    if (sketch.scale == 0 && (iteration.unscale || iteration.overflow)) return "there is no scaler";
+    if (sketch.scale == 0) continue;
+    // Gradients of two scales do not add up, and what is not stepped with is not divided.
+    if (!iteration.step || iteration.zero_grad == ZeroGrad::keep) return "FS-SCALER-1: one scale for a gradient";
+    if (iteration.clip != Clip::none && !iteration.unscale) return "a norm of scaled gradients";
+    if (iteration.overflow && (iteration.clip != Clip::none || iteration.unscale))
+      return "what is infinite is measured by nobody";
+    if (iteration.overflow && !sketch.ignored.empty()) return "an ignored gradient";
+    for (const Unit& unit : sketch.units)
+      if (iteration.overflow && is_fsdp1(sketch) && !original_parameters(sketch, unit))
+        return "no gradient of one parameter";
+  }
+  return std::nullopt;
+}
+
+// The optimizer steps with each gradient that is there, so that whatever looks at gradients finds none.
+std::optional<std::string> bad_step_in_backward(const Sketch& sketch) {
+  if (!sketch.step_in_backward) return std::nullopt;
+  if (is_fsdp1(sketch) || sketch.scale != 0 || !sketch.frozen.empty() || !sketch.ignored.empty() ||
+      has_block(sketch, BlockKind::spare) || has_block(sketch, BlockKind::twice) ||
+      has(sketch, AsideKind::set_requires_grad) ||
+      has(sketch, AsideKind::failed_backward) || has(sketch, AsideKind::optimizer_state))
+    return "FS-HOOK-1: each parameter once for each reduction";
+  for (const Iteration& iteration : sketch.iterations) {
+    if (iteration.clip != Clip::none || iteration.step || !iteration.before_step.empty())
+      return "the optimizer has stepped";
+    for (const MicroBatch& each : iteration.micro_batches)
+      if (!each.reshard_after_backward || !each.last_backward || !each.all_reduce)
+        return "what is whole when its optimizer steps is stale";
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, bool first_of_iteration,
                                      bool last_of_list) {
   const auto named = [&] {
@@ -187,6 +300,32 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
         return "FP-WB-1: with use_orig_params";
       return std::nullopt;
     }
+    case AsideKind::local_state:
+      // PyTorch's of original parameters do not load.
+      for (const Unit& unit : sketch.units)
+        if (!fsdp1 || original_parameters(sketch, unit)) return "FP-STATE-10: parts of flat parameters";
+      return std::nullopt;
+    case AsideKind::first_rank_state:
+      // The first rank of each shard group has it there.
+      if (fsdp1 && !sketch.mesh.empty()) return "FP-STATE-12: more than one first rank";
+      return std::nullopt;
+    case AsideKind::optimizer_state:
+      if (sketch.momentum == 0) return "an optimizer without state";
+      return std::nullopt;
+    case AsideKind::summon:
+      if (!fsdp1 || aside.at.name.empty() || !named()) return "a parameter of FSDP1";
+      return bad_scope(sketch, aside);
+    case AsideKind::failed_forward:
+      // Everything that is no matrix might take a width of one for all widths.
+      if (sketch.in < 2) return "no batch is too wide";
+      return std::nullopt;
+    case AsideKind::failed_backward:
+      if (sketch.guard < 0) return "nobody looks whether gradients are finite";
+      if (std::none_of(sketch.blocks.begin(), sketch.blocks.end(), [](const Block& block) {
+            return block.kind != BlockKind::relu && block.kind != BlockKind::shift;
+          }))
+        return "nothing asks for gradients";
+      return std::nullopt;
     case AsideKind::set_requires_grad:
       if (!named()) return "names no parameter";
       // A flat parameter that is no original one has one flag of its own.
@@ -205,7 +344,7 @@ bool changes_whole_parameters(const Sketch& sketch, const MicroBatch& micro_batc
   bool whole = false;
   for (const Aside& each : micro_batch.before) {
     if (each.kind == change && whole) return true;
-    whole = whole || each.kind == AsideKind::eval_forward || each.kind == AsideKind::no_grad_forward ||
+    whole = whole || each.kind == AsideKind::failed_backward || each.kind == AsideKind::eval_forward || each.kind == AsideKind::no_grad_forward ||
             each.kind == AsideKind::unshard;
   }
   return false;
@@ -216,7 +355,8 @@ bool asks_inner_units_first(const Sketch& sketch) {
   const auto& before = sketch.iterations.front().micro_batches.front().before;
   return sketch.api == "composable" && (sketch.units.size() > 1 || !sketch.auto_wrap.is_null()) &&
          std::any_of(before.begin(), before.end(), [](const Aside& each) {
-           return each.kind == AsideKind::full_state || each.kind == AsideKind::sharded_state;
+           return each.kind == AsideKind::full_state || each.kind == AsideKind::sharded_state ||
+                  each.kind == AsideKind::first_rank_state || each.kind == AsideKind::summon;
          });
 }
 
@@ -241,12 +381,55 @@ bool freezes_beside_gradients(const Sketch& sketch, const Iteration& iteration) 
                      [](const Aside& each) { return each.kind == AsideKind::set_requires_grad; });
 }
 
+// Between backward and step, with gradients that are there.
+std::optional<std::string> bad_before_step(const Sketch& sketch, const Iteration& iteration) {
+  for (std::size_t i = 0; i < iteration.before_step.size(); ++i) {
+    const Aside& aside = iteration.before_step[i];
+    if (!iteration.step) return "there is no step";
+    switch (aside.kind) {
+      case AsideKind::full_state:
+      case AsideKind::sharded_state:
+      case AsideKind::first_rank_state:
+      case AsideKind::summon:
+        break;
+      case AsideKind::failed_forward:
+        // What units show that are whole after a forward is no longer what the optimizer steps.
+        for (const Unit& unit : sketch.units)
+          if (is_fsdp1(sketch) && original_parameters(sketch, unit) && !frees_after_forward(sketch, unit))
+            return "whole parameters in sight when the optimizer steps";
+        break;
+      default:
+        return "only before a forward";
+    }
+    if (auto bad = bad_aside(sketch, aside, true, i + 1 == iteration.before_step.size())) return bad;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> bad_optimizer_state(const Sketch& sketch, const Iteration& iteration) {
+  const auto& before = iteration.micro_batches.front().before;
+  if (std::none_of(before.begin(), before.end(),
+                   [](const Aside& each) { return each.kind == AsideKind::optimizer_state; }))
+    return std::nullopt;
+  // A scaler has one optimizer.
+  if (sketch.scale != 0) return "an optimizer takes the place of another";
+  for (const Iteration& earlier : sketch.iterations) {
+    if (&earlier == &iteration) break;
+    if (earlier.step) return std::nullopt;
+  }
+  return "an optimizer that has not stepped has no state";
+}
+
 std::optional<std::string> bad_program(const Sketch& sketch) {
   if (sketch.iterations.empty()) return "nothing to do";
+  if (auto bad = bad_scaler(sketch)) return bad;
+  if (auto bad = bad_step_in_backward(sketch)) return bad;
   if (freezes_unreduced(sketch)) return "frozen members and gradients that are not reduced";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.micro_batches.empty()) return "nothing to do";
     if (&iteration == &sketch.iterations.front() && asks_inner_units_first(sketch)) return "no root yet";
+    if (auto bad = bad_before_step(sketch, iteration)) return bad;
+    if (auto bad = bad_optimizer_state(sketch, iteration)) return bad;
     if (freezes_beside_gradients(sketch, iteration)) return "a unit is frozen and has a gradient";
     const MicroBatch& last = iteration.micro_batches.back();
     // What stays whole over an optimizer's step is stale afterwards, and a gradient that waits is seen by no
@@ -254,7 +437,7 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
     if (!last.sync || !last.reshard_after_backward || !last.last_backward || !last.all_reduce)
       return "the last micro-batch of an iteration is synchronised and leaves shards";
     // A composable unit has no such method, and a gradient that is this rank's own gives no norm of all.
-    if (iteration.clip && (sketch.api == "composable" || !sketch.ignored.empty()))
+    if (iteration.clip != Clip::none && (sketch.api == "composable" || !sketch.ignored.empty()))
       return "a norm over all ranks";
     for (const MicroBatch& each : iteration.micro_batches) {
       if (is_fsdp1(sketch) && (!each.reshard_after_backward || !each.last_backward || !each.all_reduce))
@@ -312,7 +495,7 @@ std::vector<ParameterInfo> parameters_of(const Sketch& sketch) {
   if (sketch.root_gain) add({}, "gain", true);
   for (int i = 0; i < static_cast<int>(sketch.blocks.size()); ++i) {
     const Block& block = sketch.blocks[i];
-    if (block.kind == BlockKind::relu) continue;
+    if (block.kind == BlockKind::relu || block.kind == BlockKind::shift) continue;
     if (block.kind == BlockKind::gain) {
       add({i, -1}, "gain", true);
       continue;
@@ -358,6 +541,41 @@ int shard_group(const Sketch& sketch, const Unit& unit) {
   return on_mesh ? sketch.mesh[1] : sketch.world;
 }
 
+bool original_parameters(const Sketch& sketch, const Unit& unit) {
+  return sketch.api == "composable" || unit.settings.value("use_orig_params", false);
+}
+
+bool calls_root_as_graph(const Sketch& sketch) {
+  return sketch.root_gain || sketch.guard >= 0 ||
+         std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
+                     [](const Block& block) { return block.recompute; });
+}
+
+std::vector<int> shape_of(const Sketch& sketch, const ParameterAt& at) {
+  const std::size_t block = at.module.is_root() ? sketch.blocks.size() : at.module.block;
+  const int before = width_before(sketch, block);
+  if (at.name == "gain") return {before};
+  int in = before, out = before;
+  const Block& holder = sketch.blocks[block];
+  if (holder.kind == BlockKind::linear || holder.kind == BlockKind::spare) out = holder.width;
+  if (holder.kind == BlockKind::nested) {
+    in = at.module.inner == 0 ? before : holder.middle;
+    out = at.module.inner == 0 ? holder.middle : holder.width;
+  }
+  return at.name == "bias" ? std::vector{out} : std::vector{out, in};
+}
+
+bool frees_after_forward(const Sketch& sketch, const Unit& unit) {
+  const bool root = unit.modules.front().is_root();
+  if (is_fsdp1(sketch)) {
+    const std::string strategy = unit.settings.value("sharding_strategy", "FULL_SHARD");
+    return !root && (strategy == "FULL_SHARD" || strategy == "HYBRID_SHARD");
+  }
+  const Json reshard = unit.settings.value("reshard_after_forward", Json());
+  if (reshard.is_number_integer()) return reshard != 1;
+  return reshard.is_null() ? !root : reshard != false;
+}
+
 std::optional<std::string> why_illegal(const Sketch& sketch) {
   if (sketch.blocks.empty() && !sketch.root_gain) return "no parameters";
   if (!sketch.mesh.empty() && sketch.mesh[0] * sketch.mesh[1] != sketch.world)
@@ -367,15 +585,42 @@ std::optional<std::string> why_illegal(const Sketch& sketch) {
   for (const auto* list : {&sketch.frozen, &sketch.ignored})
     for (const ParameterAt& each : *list) named.push_back(each.module);
   named.insert(named.end(), sketch.outside.begin(), sketch.outside.end());
-  for (const Iteration& iteration : sketch.iterations)
+  for (const ParameterAt& each : sketch.columns) named.push_back(each.module);
+  for (const Iteration& iteration : sketch.iterations) {
+    for (const Aside& aside : iteration.before_step) named.push_back(aside.at.module);
     for (const MicroBatch& micro_batch : iteration.micro_batches)
       for (const Aside& aside : micro_batch.before) named.push_back(aside.at.module);
+  }
   for (const ModuleAt& each : named)
     if (!exists(sketch, each)) return "names a module that is not there";
   if (auto bad = bad_units(sketch)) return bad;
   if (auto bad = bad_freezing(sketch)) return bad;
   if (auto bad = bad_wrapping(sketch)) return bad;
+  if (auto bad = bad_making(sketch)) return bad;
+  for (const std::string& each : sketch.refusals)
+    if (!can_be_refused(each, sketch)) return "a program for another API or world";
   return bad_program(sketch);
+}
+
+std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
+  if (has(sketch, AsideKind::failed_backward)) return "takes its final callback for queued after a failed backward";
+  if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
+  for (const std::string& each : sketch.refusals)
+    if (!pytorch_refuses(each)) return "does not refuse everything";
+  for (const Iteration& iteration : sketch.iterations) {
+    for (const Aside& each : iteration.before_step)
+      if (each.kind == AsideKind::failed_forward) return "keeps what a failed forward has gathered";
+    bool whole = false;
+    for (const Aside& each : iteration.micro_batches.front().before) {
+      if (each.kind == AsideKind::failed_forward && is_fsdp1(sketch))
+        return "is in the middle of a forward ever after one that failed";
+      if (each.kind == AsideKind::optimizer_state && whole)
+        return "names the optimizer's parameters by what the module shows, also while units are whole";
+      whole = whole || each.kind == AsideKind::eval_forward || each.kind == AsideKind::no_grad_forward ||
+              each.kind == AsideKind::unshard;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace fsdp_cts::generate

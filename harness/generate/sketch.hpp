@@ -35,24 +35,28 @@ enum class BlockKind {
   tied,      // a, then b, whose weights are one tensor
   spare,     // used(x), beside a layer that no forward reaches
   gain,      // x * gain: a parameter of the block's own
+  shift,     // x + shift: a buffer of the block's own
 };
 
 struct Block {
   BlockKind kind = BlockKind::linear;
-  int width = 1;   // of what comes out; residual, twice, tied and gain change no width
+  int width = 1;   // of what comes out; residual, twice, tied, gain and shift change no width
   int middle = 1;  // nested
   bool bias = false;
   bool relu = false;  // nested: between the two
+  bool recompute = false;  // an activation checkpoint around it
   bool operator==(const Block&) const = default;
 };
 
 struct Unit {
   std::vector<ModuleAt> modules;   // more than one: fully_shard on a list
   Json settings = Json::object();  // as in a plan, without names of modules and parameters
+  int divide_factor = 0;           // fully_shard; 0: the mean over ranks
+  bool force_sum = false;          // fully_shard
   bool operator==(const Unit&) const = default;
 };
 
-// Something done before a micro-batch that is no training step.
+// Something done before a micro-batch, or between backward and step, that is no training step.
 enum class AsideKind {
   eval_forward,
   no_grad_forward,
@@ -62,6 +66,12 @@ enum class AsideKind {
   replace,              // FSDP1 with original parameters: the user's own tensor in its place
   full_state,           // save, zero, load
   sharded_state,
+  first_rank_state,  // a full one for the first rank alone; fully_shard: zero, and load it from there
+  local_state,       // FSDP1: save, zero, load
+  optimizer_state,   // save, and load into a new optimizer; a full one if `value`
+  summon,            // FSDP1: a scope with `options`, in which a parameter is filled unless that is an error
+  failed_forward,    // a batch that is too wide
+  failed_backward,   // gradients that are not finite, met by the guard of the model
   set_requires_grad,
   set_reshard_after_forward,  // fully_shard
 };
@@ -70,6 +80,7 @@ struct Aside {
   AsideKind kind = AsideKind::eval_forward;
   ParameterAt at;
   bool value = false;
+  Json options = Json::object();
   bool operator==(const Aside&) const = default;
 };
 
@@ -79,16 +90,22 @@ struct MicroBatch {
   bool reshard_after_backward = true;  // fully_shard
   bool last_backward = true;           // fully_shard
   bool all_reduce = true;              // fully_shard on a mesh
+  bool input_gradient = false;
   bool operator==(const MicroBatch&) const = default;
 };
 
 enum class ZeroGrad { none, zero, keep };
+enum class Clip { none, sum, largest };  // by which norm
+enum class Prefetch { by_itself, listed, listed_anew };
 
 struct Iteration {
   ZeroGrad zero_grad = ZeroGrad::none;
   std::vector<MicroBatch> micro_batches;
-  bool clip = false;
+  Clip clip = Clip::none;
   bool step = true;
+  std::vector<Aside> before_step;
+  bool unscale = false;    // by hand, where there is a scaler
+  bool overflow = false;   // a gradient is not finite, where there is a scaler
   bool operator==(const Iteration&) const = default;
 };
 
@@ -105,6 +122,16 @@ struct Sketch {
   bool in_context = false;        // fsdp: the units are asked for by wrap(), inside a context
   std::vector<ModuleAt> outside;  // fsdp: asked for outside of any, so that no unit is made
   std::vector<ParameterAt> frozen, ignored;
+  std::vector<ParameterAt> columns;  // fully_shard: weights that are cut along their second dimension
+  bool meta = false;                 // built without values
+  bool synced = false;               // FSDP1: ranks begin with values of their own, and units with the first one's
+  bool offload = false;              // of parameters, which takes an accelerator
+  double comm_hook = 0;              // fsdp: what a hook multiplies the sum over ranks by; 0: no hook
+  Prefetch prefetch = Prefetch::by_itself;  // fully_shard, of a chain of layers
+  int guard = -1;                    // the block behind which backward looks whether gradients are finite
+  double scale = 0;                  // of the loss, by a gradient scaler; 0: none
+  bool step_in_backward = false;     // fully_shard
+  std::vector<std::string> refusals;  // programs that must be refused (refusals.hpp), at the end
   double lr = 1;        // a power of two
   double momentum = 0;  // 0 or a power of two
   std::string x_dtype = "float32";
@@ -134,8 +161,17 @@ int unit_of(const Sketch& sketch, const ParameterAt& parameter);
 bool is_sharded(const Sketch& sketch, const Unit& unit);
 int shard_group(const Sketch& sketch, const Unit& unit);
 
+bool original_parameters(const Sketch& sketch, const Unit& unit);
+bool calls_root_as_graph(const Sketch& sketch);
+std::vector<int> shape_of(const Sketch& sketch, const ParameterAt& parameter);
+// Of each unit: whether it is whole between a forward and what comes after it.
+bool frees_after_forward(const Sketch& sketch, const Unit& unit);
+
 // What documentation or a clause calls an error, or leaves open, with the clause; nothing if the sketch may
 // be acted out. Draws are made legal, and what shrinking makes must be.
 std::optional<std::string> why_illegal(const Sketch& sketch);
+
+// What PyTorch 2.11 is known to do otherwise than clauses say, so that its runs leave such sketches out.
+std::optional<std::string> why_not_for_pytorch(const Sketch& sketch);
 
 }  // namespace fsdp_cts::generate

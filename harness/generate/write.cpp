@@ -7,6 +7,7 @@
 #include <set>
 
 #include "harness/generate/counts.hpp"
+#include "harness/generate/refusals.hpp"
 
 namespace fsdp_cts::generate {
 namespace {
@@ -65,13 +66,15 @@ class Writer {
     const std::string model = flow(root());
     program();
     expectations();
+    refusals();
     text_ = fmt::format("id: {}\n", scenario_id(origin));
     text_ += fmt::format("source: {{own: \"drawn: fsdp-cts generate --seed {} --index {}\"}}\n", origin.seed,
                          origin.index);
     text_ += fmt::format("clauses: {}\nwhy: >-\n  {}\n", flow(Json(clauses_)), why);
-    text_ += fmt::format("worlds: [{}]\nlane: exact\nmodels:\n  model: {}\n", sketch.world, model);
+    text_ += fmt::format("worlds: [{}]\n{}lane: exact\nmodels:\n  model: {}\n{}", sketch.world,
+                         sketch.offload ? "requires: [gpu]\n" : "", model, refused_models_);
     text_ += data();
-    text_ += plan();
+    text_ += plan() + refused_plans_;
     text_ += "program:\n" + steps_ + "expect:\n" + expect_;
     text_ += "minimum: {elements: 1, tensors: 1}\n";
   }
@@ -83,7 +86,7 @@ class Writer {
     return {{"type", "Linear"}, {"in", in}, {"out", out}, {"bias", bias}};
   }
 
-  static Json graph(Json children, Json forward, const char* output = "y") {
+  static Json graph(Json children, Json forward, const std::string& output = "y") {
     Json module = {{"type", "Graph"}, {"inputs", {"x"}}};
     if (!children.empty()) module["children"] = std::move(children);
     module["forward"] = std::move(forward);
@@ -132,6 +135,12 @@ class Writer {
         multiply_by_gain(module, "x", in);
         return module;
       }
+      case BlockKind::shift: {
+        Json module =
+            graph(Json::object(), {{{"buffer", "shift"}, {"to", "s"}}, {{"add", {"x", "s"}}, {"to", "y"}}});
+        module["buffers"] = {{"shift", {{"shape", {in}}, {"dtype", "float32"}, {"fill", "ones"}}}};
+        return module;
+      }
     }
     return nullptr;
   }
@@ -140,17 +149,23 @@ class Writer {
     Json children = Json::array();
     for (std::size_t i = 0; i < sketch_.blocks.size(); ++i)
       children.push_back(module_of(sketch_.blocks[i], width_before(sketch_, i)));
-    if (!sketch_.root_gain) return {{"type", "Sequential"}, {"children", children}};
+    if (!calls_root_as_graph(sketch_)) return {{"type", "Sequential"}, {"children", children}};
     Json named = Json::object(), forward = Json::array();
     std::string from = "x";
     for (std::size_t i = 0; i < children.size(); ++i) {
       const std::string name = std::to_string(i), to = "h" + name;
       named[name] = children[i];
       forward.push_back({{"call", name}, {"args", {from}}, {"to", to}});
+      if (sketch_.blocks[i].recompute) forward.back()["recompute"] = true;
       from = to;
+      if (sketch_.guard != static_cast<int>(i)) continue;
+      forward.push_back({{"finite_gradient", from}, {"to", "guarded"}});
+      from = "guarded";
     }
-    Json module = graph(named, forward);
+    Json module = graph(named, forward, from);
+    if (!sketch_.root_gain) return module;
     multiply_by_gain(module, from, out_width());
+    module["output"] = "y";
     return module;
   }
 
@@ -166,14 +181,17 @@ class Writer {
   int cotangent_unit() const { return sketch_.world % 2 == 1 ? sketch_.world : 1; }
 
   std::string data() const {
-    std::string text = fmt::format(
-        "data:\n  seed: {}\n  formula: dyadic\n  levels: 1\n  unit: 1\n  inputs:\n", sketch_.data_seed);
+    std::string text = fmt::format("data:\n  seed: {}\n  formula: dyadic\n  levels: 1\n  unit: 1\n",
+                                   sketch_.data_seed);
+    if (sketch_.synced) text += "  per_rank: [\"model:*\"]\n";
+    text += "  inputs:\n";
     text += fmt::format("    x: {{shape: [{}, {}], dtype: {}, per_rank: true, per_iteration: {}}}\n",
                         sketch_.rows, sketch_.in, sketch_.x_dtype, passes());
     text += fmt::format("    cotangent: {{shape: [{}, {}], unit: {}, per_rank: true, per_iteration: {}}}\n",
                         sketch_.rows, out_width(), cotangent_unit(), passes());
     for (const auto& [name, shape] : patches_)
       text += fmt::format("    {}: {{shape: {}}}\n", name, flow(shape));
+    for (const std::string& each : other_inputs_) text += each;
     return text;
   }
 
@@ -203,6 +221,12 @@ class Writer {
       for (const ModuleAt& module : unit.modules) written["modules"].push_back(path_of(sketch_, module));
       written.update(sketch_.in_context ? in_context(unit.settings) : unit.settings);
       written.update(ignored);
+      for (const ParameterAt& each : sketch_.columns)
+        if (&sketch_.units[unit_of(sketch_, each)] == &unit)
+          written["shard_dims"][name_of(sketch_, each)] = sketch_.columns.size() > 1 ? -1 : 1;
+      if (sketch_.meta && fsdp1_) written["param_init"] = "data";
+      if (sketch_.synced) written["sync_module_states"] = true;
+      if (sketch_.offload) written["cpu_offload"] = true;
       if (!sketch_.auto_wrap.is_null()) written["auto_wrap"] = sketch_.auto_wrap;
       text += "      - " + flow(written) + "\n";
     }
@@ -234,19 +258,6 @@ class Writer {
     step({{"observe", what}, {"label", label}});
   }
 
-  Json shape_of(const ParameterAt& at) const {
-    const Block* block = at.module.is_root() ? nullptr : &sketch_.blocks[at.module.block];
-    const int before = block ? width_before(sketch_, at.module.block) : 0;
-    if (at.name == "gain") return Json::array({block ? before : out_width()});
-    int in = before, out = before;
-    if (block->kind == BlockKind::linear || block->kind == BlockKind::spare) out = block->width;
-    if (block->kind == BlockKind::nested) {
-      in = at.module.inner == 0 ? before : block->middle;
-      out = at.module.inner == 0 ? block->middle : block->width;
-    }
-    return at.name == "bias" ? Json::array({out}) : Json::array({out, in});
-  }
-
   // Under a label of its own, so that its gathers are counted apart from those of training.
   void forward_only() {
     step({{"forward", {{"input", "x.0"}, {"output", "probe"}, {"grad", false}}}});
@@ -269,7 +280,7 @@ class Writer {
         return step({{"reshard", path}});
       case AsideKind::summon_mutate: {
         const std::string patch = fmt::format("patch{}", patches_.size());
-        patches_.emplace_back(patch, shape_of(aside.at));
+        patches_.emplace_back(patch, Json(shape_of(sketch_, aside.at)));
         steps_ += "  - within: {scope: summon, writeback: true}\n    do:\n";
         steps_ += fmt::format("      - mutate: {{parameter: {}, from: {}}}\n",
                               word(name_of(sketch_, aside.at)), patch);
@@ -288,12 +299,114 @@ class Writer {
         step({{"load_state_dict", as}});
         return observe({"parameters"}, "loaded");
       }
+      case AsideKind::local_state: {
+        const std::string as = fmt::format("saved{}", states_++);
+        step({{"state_dict", {{"as", as}, {"kind", "local"}}}});
+        step({{"zero_parameters", "model"}});
+        step({{"load_state_dict", as}});
+        return observe({"parameters"}, "loaded");
+      }
+      case AsideKind::first_rank_state:
+        return first_rank_state();
+      case AsideKind::optimizer_state: {
+        const std::string as = fmt::format("saved{}", states_++), before = optimizer_;
+        const char* kind = aside.value ? "full" : "sharded";
+        step({{"optimizer_state_dict", {{"as", as}, {"optimizer", before}, {"kind", kind}}}});
+        observe({"state_dict:" + as}, "saved");
+        make_optimizer("optimizer_" + as);
+        step({{"load_optimizer_state_dict", {{"from", as}, {"optimizer", optimizer_}}}});
+        return;
+      }
+      case AsideKind::summon:
+        return summon(aside);
+      case AsideKind::failed_forward:
+        add_input("wide", fmt::format("{{shape: [{}, {}], dtype: {}}}", sketch_.rows, sketch_.in + 1,
+                                      sketch_.x_dtype));
+        return attempt("too_wide", {{{"forward", {{"input", "wide"}, {"output", "probe"}}}}}, "size|shape");
+      case AsideKind::failed_backward:
+        add_input("overflow",
+                  fmt::format("{{shape: [{}, {}], kind: full, value: inf}}", sketch_.rows, out_width()));
+        attempt("overflow",
+                {{{"forward", "x.0"}},
+                 {{"loss", {{"kind", "dot"}, {"with", "overflow"}}}},
+                 {{"backward", "loss"}}},
+                "a gradient is not finite");
+        return step({{"zero_grad", {{"optimizer", optimizer_}}}});
       case AsideKind::set_requires_grad:
         return step(
             {{"set_requires_grad", {{"value", aside.value}, {"match", pattern_of(sketch_, aside.at)}}}});
       case AsideKind::set_reshard_after_forward:
         return step({{"set_reshard_after_forward", {{"value", aside.value}, {"module", path}}}});
     }
+  }
+
+  void add_input(const std::string& name, const std::string& description) {
+    const std::string line = fmt::format("    {}: {}\n", name, description);
+    if (std::find(other_inputs_.begin(), other_inputs_.end(), line) == other_inputs_.end())
+      other_inputs_.push_back(line);
+  }
+
+  static std::string indented(const std::string& lines) {
+    std::string text;
+    for (std::size_t at = 0; at < lines.size();) {
+      const std::size_t end = lines.find('\n', at) + 1;
+      text += "    " + lines.substr(at, end - at);
+      at = end;
+    }
+    return text;
+  }
+
+  void attempt(const std::string& what, const std::vector<Json>& steps, const char* message) {
+    const std::string name = fmt::format("{}{}", what, attempts_.size());
+    steps_ += fmt::format("  - attempt: {}\n    do:\n", name);
+    for (const Json& each : steps) steps_ += indented(entry(each));
+    attempts_.emplace_back(name, message);
+    observe({"trace"}, "failed");  // so that its collectives are not counted with those of training
+  }
+
+  void first_rank_state() {
+    const std::string as = fmt::format("saved{}", states_++);
+    step({{"state_dict", {{"as", as}, {"kind", "full"}, {"rank0_only", true}, {"offload_to_cpu", true}}}});
+    observed_.insert("state_dict:" + as);
+    step({{"observe", {"state_dict:" + as}}, {"ranks", {0}}, {"label", "saved"}});
+    step({{"observe", {"devices:" + as}}, {"label", "saved"}});
+    first_rank_states_.push_back(as);
+    if (fsdp1_) return;
+    step({{"zero_parameters", "model"}});
+    step({{"load_state_dict", {{"from", as}, {"broadcast_from_rank0", true}}}});
+    observe({"parameters"}, "loaded");
+  }
+
+  void summon(const Aside& aside) {
+    Json scope = aside.options;
+    scope["scope"] = "summon";
+    steps_ += fmt::format("  - within: {}\n    do:\n", flow(scope));
+    const bool recurse = scope.value("recurse", true), first_alone = scope.value("rank0_only", false);
+    if (recurse) {
+      Json look = {{"observe", {"full_parameters"}}, {"label", "summoned"}};
+      if (scope.value("with_grads", false)) look["observe"].push_back("gradients");
+      if (first_alone) look["ranks"] = {0};
+      steps_ += indented(entry(look));
+    }
+    // Without `recurse` the root's own parameters alone are whole.
+    const int unit = unit_of(sketch_, aside.at);
+    const bool whole = recurse || (unit >= 0 && sketch_.auto_wrap.is_null() &&
+                                  sketch_.units[unit].modules.front().is_root());
+    if (whole && !first_alone) {
+      const std::string patch = fmt::format("patch{}", patches_.size());
+      patches_.emplace_back(patch, Json(shape_of(sketch_, aside.at)));
+      steps_ += indented(entry({{"mutate", {{"parameter", name_of(sketch_, aside.at)}, {"from", patch}}}}));
+    } else if (!recurse) {
+      steps_ += "      - delay: 0\n";
+    }
+    observe({"parameters", "training_state"}, "left");
+  }
+
+  void make_optimizer(const std::string& as) {
+    optimizer_ = as;
+    Json optimizer = {{"as", as}, {"kind", "SGD"}, {"lr", sketch_.lr}};
+    if (sketch_.momentum != 0) optimizer["momentum"] = sketch_.momentum;
+    step({{"optimizer", optimizer}});
   }
 
   // Controls stay as they were set, so only changes are written.
@@ -310,59 +423,137 @@ class Writer {
     was_ = now;
   }
 
-  void train(int pass, bool inside_no_sync) {
+  void train(int pass, bool inside_no_sync, bool input_gradient) {
     std::string before = std::move(steps_);
     steps_.clear();
     const std::string number = std::to_string(pass);
-    step({{"forward", "x." + number}});
+    if (input_gradient) step({{"leaf", {{"input", "x." + number}, {"into", "asked"}}}});
+    step({{"forward", input_gradient ? "asked" : "x." + number}});
     step({{"loss", {{"kind", "dot"}, {"with", "cotangent." + number}}}});
-    step({{"backward", "loss"}});
-    if (inside_no_sync) {
-      std::string inner;
-      for (std::size_t at = 0; at < steps_.size();) {
-        const std::size_t end = steps_.find('\n', at) + 1;
-        inner += "    " + steps_.substr(at, end - at);
-        at = end;
-      }
-      steps_ = "  - within: {scope: no_sync}\n    do:\n" + inner;
-    }
+    if (sketch_.scale != 0) step({{"scale_loss", "loss"}});
+    step({{"backward", sketch_.scale != 0 ? "scaled" : "loss"}});
+    if (input_gradient) step({{"take_gradient", {{"of", "asked"}, {"into", "of_input"}}}});
+    if (inside_no_sync) steps_ = "  - within: {scope: no_sync}\n    do:\n" + indented(steps_);
     steps_ = before + steps_;
   }
 
   void program() {
-    step({{"build", "model"}});
+    step({{"build", sketch_.meta ? Json{{"model", "model"}, {"device", "meta"}} : Json("model")}});
     for (const ParameterAt& each : sketch_.frozen)
       step({{"set_requires_grad", {{"value", false}, {"match", pattern_of(sketch_, each)}}}});
     step({{"shard", "model"}});
-    observe({"units"}, "sharded");
-    Json optimizer = {{"kind", "SGD"}, {"lr", sketch_.lr}};
-    if (sketch_.momentum != 0) optimizer["momentum"] = sketch_.momentum;
-    step({{"optimizer", optimizer}});
+    if (sketch_.meta && !fsdp1_) step({{"materialize", "model"}});
+    observe({"units", "warnings", "registered_parameters", "parameters"}, "sharded");
+    make_optimizer("optimizer");
+    controls_of_all();
     int pass = 0;
     for (const Iteration& iteration : sketch_.iterations) {
+      if (&iteration != &sketch_.iterations.front() && sketch_.prefetch == Prefetch::listed_anew)
+        prefetch_lists(1);
       bool first = true;
       for (const MicroBatch& each : iteration.micro_batches) {
         for (const Aside& one : each.before) aside(one);
         if (first && iteration.zero_grad != ZeroGrad::keep)
           step({{"zero_grad",
-                 {{"optimizer", "optimizer"}, {"set_to_none", iteration.zero_grad == ZeroGrad::none}}}});
+                 {{"optimizer", optimizer_}, {"set_to_none", iteration.zero_grad == ZeroGrad::none}}}});
         first = false;
         controls(each);
-        train(pass, fsdp1_ && !each.sync);
+        train(pass, fsdp1_ && !each.sync, each.input_gradient);
         Json what = {"loss", "output", "trace"};
+        if (each.input_gradient) what.push_back("register:of_input");
         // A unit that stays whole shows its whole parameters and what they have gathered, not its shards'.
         if (each.reshard_after_backward) what.push_back("gradients");
         observe(what, "pass" + std::to_string(pass));
         ++pass;
       }
-      if (iteration.clip) {
-        step({{"clip_grad_norm", {{"max_norm", 1048576}, {"norm_type", 1}, {"into", "norm"}}}});
-        observe({"gradients", "register:norm"}, "clipped");
-      }
-      if (iteration.step) step({{"step", "optimizer"}});
-      observe({"parameters", "full_parameters"}, "stepped");
+      for (const Aside& one : iteration.before_step) aside(one);
+      finish(iteration);
     }
-    observe({"training_state"}, "end");
+    observe({"training_state", "registered_parameters"}, "end");
+    if (has_buffers()) observe({"buffers"}, "end");
+    if (counts_hooks()) observe({"counters"}, "end");
+    if (sketch_.offload) observe({"devices"}, "end");
+  }
+
+  bool has_buffers() const {
+    return std::any_of(sketch_.blocks.begin(), sketch_.blocks.end(),
+                       [](const Block& block) { return block.kind == BlockKind::shift; });
+  }
+
+  // What is done with the gradients of an iteration.
+  void finish(const Iteration& iteration) {
+    if (iteration.unscale) {
+      step({{"unscale", "scaler"}});
+      observe({"gradients"}, "unscaled");
+    }
+    if (iteration.clip != Clip::none) {
+      const Json norm = iteration.clip == Clip::sum ? Json(1) : Json("inf");
+      step({{"clip_grad_norm", {{"max_norm", 1048576}, {"norm_type", norm}, {"into", "norm"}}}});
+      observe({"gradients", "register:norm"}, "clipped");
+    }
+    if (iteration.overflow) {
+      const ParameterAt at = parameters_of(sketch_).front().at;
+      add_input("infinite", fmt::format("{{shape: {}, kind: full, value: inf}}", flow(Json(shape_of(sketch_, at)))));
+      step({{"mutate", {{"parameter", name_of(sketch_, at)}, {"what", "grad"}, {"from", "infinite"}}}});
+    }
+    if (sketch_.scale != 0) {
+      step({{"scaler_step", "scaler"}});
+      step({{"update_scale", "scaler"}});
+      observe({"register:scale"}, "scaled");
+    } else if (iteration.step) {
+      step({{"step", optimizer_}});
+    }
+    observe({"parameters", "full_parameters"}, "stepped");
+  }
+
+  // What units and the model are told once, before they train.
+  void controls_of_all() {
+    for (const Unit& unit : sketch_.units) {
+      const std::string path = path_of(sketch_, unit.modules.front());
+      if (unit.divide_factor != 0)
+        step({{"set_gradient_divide_factor", {{"value", unit.divide_factor}, {"module", path}}}});
+      if (unit.force_sum)
+        step({{"set_force_sum_reduction_for_comms", {{"value", true}, {"module", path}}}});
+    }
+    if (sketch_.comm_hook != 0)
+      step({{"register_comm_hook", {{"model", "model"}, {"scale", sketch_.comm_hook}}}});
+    if (sketch_.scale != 0)
+      step({{"scaler", {{"optimizer", optimizer_}, {"init_scale", sketch_.scale}, {"growth_interval", 1}}}});
+    if (sketch_.step_in_backward) step({{"step_in_backward", optimizer_}});
+    if (sketch_.prefetch != Prefetch::by_itself) prefetch_lists(2);
+  }
+
+  // Each layer names those that come next in its pass.
+  void prefetch_lists(std::size_t ahead) {
+    const std::vector<std::string> layers = chain_of_layers(sketch_);
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      Json next = Json::array(), last = Json::array();
+      for (std::size_t k = 1; k <= ahead; ++k) {
+        if (i + k < layers.size()) next.push_back(layers[i + k]);
+        if (k <= i) last.push_back(layers[i - k]);
+      }
+      step({{"set_forward_prefetch", {{"module", layers[i]}, {"targets", next}}}});
+      step({{"set_backward_prefetch", {{"module", layers[i]}, {"targets", last}}}});
+    }
+  }
+
+  // FP-HOOK-2 speaks of units that run once in each forward with gradients; frozen ones have other hooks.
+  bool counts_hooks() const {
+    if (sketch_.step_in_backward) return true;
+    if (sketch_.api != "fsdp" || !sketch_.auto_wrap.is_null() || !sketch_.frozen.empty()) return false;
+    for (const Block& block : sketch_.blocks)
+      if (block.kind == BlockKind::twice || block.kind == BlockKind::spare || block.recompute) return false;
+    for (const Iteration& iteration : sketch_.iterations) {
+      const auto fails_or_freezes = [](const Aside& aside) {
+        return aside.kind == AsideKind::set_requires_grad || aside.kind == AsideKind::failed_backward ||
+               aside.kind == AsideKind::failed_forward;
+      };
+      const auto any = [&](const std::vector<Aside>& asides) {
+        return std::any_of(asides.begin(), asides.end(), fails_or_freezes);
+      };
+      if (any(iteration.before_step) || any(iteration.micro_batches.front().before)) return false;
+    }
+    return true;
   }
 
   void expect(Json expectation, const char* clause) {
@@ -379,19 +570,120 @@ class Writer {
     Json state = Json::array();
     for (const std::string& each : observed_)
       if (each.starts_with("state_dict:")) state.push_back(each);
+    const auto equal_where_observed = [&](const char* what, const char* of_flat, const char* of_fully_shard) {
+      if (observed_.contains(what)) equal({what}, fsdp1_ ? of_flat : of_fully_shard);
+    };
     equal({"loss", "output"}, fsdp1_ ? "FP-MP-3" : "FS-MP-1");
-    equal({"gradients"}, fsdp1_ ? "FP-RED-2" : "FS-RED-2");
+    if (!sketch_.step_in_backward) equal_where_observed("gradients", "FP-RED-2", "FS-RED-2");
     equal({"parameters", "full_parameters"}, fsdp1_ ? "FP-SUMMON-1" : "FS-STATE-1");
-    if (observed_.contains("register:probe")) equal({"register:probe"}, fsdp1_ ? "FP-MP-3" : "FS-MP-1");
-    if (observed_.contains("register:norm")) equal({"register:norm"}, fsdp1_ ? "FP-GRAD-4" : "FS-RED-2");
+    equal_where_observed("register:probe", "FP-MP-3", "FS-MP-1");
+    equal_where_observed("register:norm", "FP-CLIP-1", "FS-CLIP-1");
+    equal_where_observed("register:scale", "FP-SCALER-1", "FS-SCALER-1");
+    equal_where_observed("register:of_input", "FP-INPUT-1", "FS-INPUT-1");
+    equal_where_observed("buffers", "FP-MP-9", "FS-MP-8");
     if (!state.empty()) equal(state, fsdp1_ ? "FP-STATE-1" : "FS-STATE-1");
     expect({{"equal", {{"what", {"units"}}, {"to", {"reference"}}}}}, fsdp1_ ? "WR-4" : "FS-GATHER-1");
     if (sketch_.world > 1)
       expect({{"layout", {{"kind", fsdp1_ ? "flat" : "chunk_dim0"}, {"sharded", true}}}},
              fsdp1_ ? "FP-FLAT-1" : "FS-SHARD-1");
     expect({{"training_state", "idle"}}, "G-5");
+    for (const auto& [name, message] : attempts_)
+      expect({{"error", {{"attempt", name}, {"type", "RuntimeError"}, {"message", message}, {"ranks", "all"}}}},
+             "G-2");
+    for (const std::string& each : first_rank_states_) entries_of_first_rank(each);
+    if (sketch_.offload) expect({{"devices", "cpu"}}, fsdp1_ ? "FP-OFF-1" : "FS-OFF-1");
+    warnings();
+    registered();
+    hooks();
     collectives();
     orders();
+  }
+
+  void entries_of_first_rank(const std::string& state) {
+    int entries = static_cast<int>(parameters_of(sketch_).size());
+    for (const Block& block : sketch_.blocks)  // buffers, and other names of what is there
+      entries += block.kind == BlockKind::shift || block.kind == BlockKind::tied ? 1 : 0;
+    Json others = Json::array();
+    for (int rank = 1; rank < sketch_.world; ++rank) others.push_back(rank);
+    const char* clause = fsdp1_ ? "FP-STATE-12" : "FS-STATE-8";
+    expect({{"devices", {{"of", state}, {"is", "cpu"}, {"count", entries}, {"ranks", {0}}}}}, clause);
+    if (!others.empty())
+      expect({{"devices", {{"of", state}, {"is", "cpu"}, {"count", 0}, {"ranks", others}}}}, clause);
+  }
+
+  void warnings() {
+    const auto says = [&](bool warned, const char* message, const char* clause) {
+      Json expectation = warned ? Json{{"warning", {{"message", message}, {"ranks", "all"}}}}
+                                : Json{{"no_warning", {{"message", message}}}};
+      expectation["label"] = "sharded";
+      expect(expectation, clause);
+    };
+    const auto any = [&](auto&& unit_says) {
+      return std::any_of(sketch_.units.begin(), sketch_.units.end(), unit_says);
+    };
+    if (!fsdp1_)
+      return says(any([](const Unit& unit) { return unit.settings.value("reshard_after_forward", Json()) == 1; }),
+                  "means resharding parameters to world size 1", "FS-RESHARD-7");
+    const auto is_whole = [](const Unit& unit) {
+      return unit.settings.value("sharding_strategy", "") == "NO_SHARD";
+    };
+    const bool alone = sketch_.world == 1;
+    says(any(is_whole) && !alone, "NO_SHARD.*deprecated", "FP-INIT-5");
+    // A policy may give some modules another strategy.
+    if (sketch_.auto_wrap.is_null())
+      says(alone && any([&](const Unit& unit) { return !is_whole(unit); }), "FSDP is switching to use",
+           "FP-FLAT-5");
+  }
+
+  // How many parameters an optimizer is handed.
+  void registered() {
+    std::set<int> flat;  // units that show one parameter each
+    int count = 0;
+    for (const ParameterInfo& each : parameters_of(sketch_)) {
+      const int unit = unit_of(sketch_, each.at);
+      if (fsdp1_ && unit >= 0 && !original_parameters(sketch_, sketch_.units[unit]))
+        flat.insert(unit);
+      else
+        ++count;
+    }
+    // How many units it makes a policy alone knows.
+    const bool known = flat.empty() || sketch_.auto_wrap.is_null();
+    Json arguments = Json::object();
+    if (known) arguments["count"] = count + static_cast<int>(flat.size());
+    expect({{"registered_parameters", arguments}}, fsdp1_ ? "FP-FLAT-1" : "FS-SHARD-3");
+  }
+
+  void hooks() {
+    if (!counts_hooks()) return;
+    int passes = 0, reductions = 0;
+    for (const Iteration& iteration : sketch_.iterations)
+      for (const MicroBatch& each : iteration.micro_batches) {
+        ++passes;
+        reductions += each.sync ? 1 : 0;
+      }
+    const std::vector<ParameterInfo> parameters = parameters_of(sketch_);
+    if (sketch_.step_in_backward)
+      return expect({{"counters", {{"gradient_hooks", reductions * static_cast<int>(parameters.size())}}}},
+                    "FS-HOOK-1");
+    std::set<int> owners;
+    for (const ParameterInfo& each : parameters) owners.insert(unit_of(sketch_, each.at));
+    owners.erase(-1);
+    expect({{"counters",
+             {{"pre_backward_registrations", passes * static_cast<int>(sketch_.units.size())},
+              {"post_backward_registrations", passes * static_cast<int>(owners.size())}}}},
+           "FP-HOOK-2");
+  }
+
+  void refusals() {
+    for (std::size_t i = 0; i < sketch_.refusals.size(); ++i) {
+      const RefusalText text = refusal_text(sketch_.refusals[i], sketch_, static_cast<int>(i));
+      refused_models_ += text.models;
+      refused_plans_ += text.plans;
+      steps_ += text.steps;
+      expect_ += text.expectations;
+      clauses_.insert(text.clauses.begin(), text.clauses.end());
+    }
+    if (!sketch_.refusals.empty()) add_input("narrow", "{shape: [2, 4]}");
   }
 
   // The dtype that all units have for a purpose, or nothing.
@@ -424,24 +716,40 @@ class Writer {
   // what is issued before what.
   void orders() {
     const std::vector<std::string> layers = chain_of_layers(sketch_);
-    if (layers.size() < 2) return;
+    if (layers.size() < 2 || sketch_.comm_hook != 0) return;  // a hook does not say which unit it reduces for
     int pass = 0;
-    bool first_iteration = true;
     for (const Iteration& iteration : sketch_.iterations)
       for (const MicroBatch& each : iteration.micro_batches) {
-        if (each.sync) orders_of("pass" + std::to_string(pass), layers, first_iteration);
-        first_iteration = false;
+        const bool first = &iteration == &sketch_.iterations.front();
+        if (each.sync) orders_of("pass" + std::to_string(pass), layers, pass == 0, first);
         ++pass;
       }
   }
 
-  void orders_of(const std::string& label, const std::vector<std::string>& layers, bool first_iteration) {
+  void orders_of(const std::string& label, const std::vector<std::string>& layers, bool first_pass,
+                 bool first_iteration) {
+    const bool listed = sketch_.prefetch != Prefetch::by_itself;
+    const bool two_ahead = sketch_.prefetch == Prefetch::listed || (listed && first_iteration);
     for (std::size_t i = 0; i + 1 < layers.size(); ++i) {
       const std::string &unit = layers[i], &next = layers[i + 1];
       if (!fsdp1_) {
         order(label, "backward", {"reduce_scatter", next}, {"reduce_scatter", unit}, "FS-RED-5");
-        if (i + 2 < layers.size())
-          order(label, "backward", {"reduce_scatter", layers[i + 2]}, {"all_gather", unit}, "FS-RED-5");
+        const char* in_backward = listed ? "FS-PREFETCH-4" : "FS-PREFETCH-1";
+        order(label, "backward", {"all_gather", unit}, {"compute", next}, in_backward);
+        if (listed)
+          order(label, "forward", {"all_gather", next}, {"compute", unit}, "FS-PREFETCH-3");
+        else
+          order(label, "forward", {"compute", unit}, {"all_gather", next}, "FS-PREFETCH-3");
+        if (i + 2 >= layers.size()) continue;
+        const std::string& far = layers[i + 2];
+        if (two_ahead) {
+          order(label, "forward", {"all_gather", far}, {"compute", unit}, "FS-PREFETCH-3");
+          order(label, "backward", {"all_gather", unit}, {"compute", far}, "FS-PREFETCH-4");
+          continue;
+        }
+        order(label, "forward", {"compute", unit}, {"all_gather", far}, "FS-PREFETCH-3");
+        order(label, "backward", {"compute", far}, {"all_gather", unit}, in_backward);
+        order(label, "backward", {"reduce_scatter", far}, {"all_gather", unit}, "FS-RED-5");
         continue;
       }
       const Json& settings = sketch_.units.back().settings;
@@ -458,7 +766,7 @@ class Writer {
       }
       if (!forward_prefetch)
         order(label, "forward", {"compute", unit}, {"all_gather", next}, "FP-GATHER-5");
-      else if (!first_iteration)
+      else if (!first_pass)
         order(label, "forward", {"all_gather", next}, {"compute", unit}, "FP-GATHER-5");
     }
   }
@@ -479,6 +787,7 @@ class Writer {
         if (!number) return;
         Json arguments = {{"op", op}, {"phase", phase}, {"count", *number}};
         if (dtype && *number > 0) arguments["dtype"] = *dtype;
+        if (*number > 0 && std::string_view(op) != "all_gather" && sums_alone()) arguments["reduce_op"] = "sum";
         expect({{"collectives", arguments}, {"label", label}}, clause);
       };
       count("all_gather", "forward", counts.gathers_in_forward, fsdp1_ ? "FP-GATHER-1" : "FS-GATHER-1",
@@ -490,10 +799,19 @@ class Writer {
     }
   }
 
+  bool sums_alone() const {
+    return std::all_of(sketch_.units.begin(), sketch_.units.end(),
+                       [](const Unit& unit) { return unit.force_sum; });
+  }
+
   const Sketch& sketch_;
   const bool fsdp1_;
   MicroBatch was_;
   int states_ = 0, probes_ = 0;
+  std::string optimizer_;
+  std::vector<std::pair<std::string, const char*>> attempts_;  // and what their errors say
+  std::vector<std::string> first_rank_states_, other_inputs_;
+  std::string refused_models_, refused_plans_;
   std::vector<std::pair<std::string, Json>> patches_;
   std::set<std::string> observed_, clauses_;
   std::string steps_, expect_, text_;

@@ -47,7 +47,7 @@ TEST(Draw, ComesUponEverything) {
     worlds.insert(sketch.world);
     for (const Block& block : sketch.blocks) kinds.insert(static_cast<int>(block.kind));
     for (const Iteration& iteration : sketch.iterations) {
-      clip = clip || iteration.clip;
+      clip = clip || iteration.clip != Clip::none;
       for (const MicroBatch& each : iteration.micro_batches)
         for (const Aside& aside : each.before) asides.insert(static_cast<int>(aside.kind));
     }
@@ -62,7 +62,7 @@ TEST(Draw, ComesUponEverything) {
   }
   EXPECT_THAT(apis, testing::ElementsAre("composable", "fsdp", "fully_shard"));
   EXPECT_THAT(worlds, testing::ElementsAre(1, 2, 3, 4, 5));
-  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(BlockKind::gain) + 1);
+  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(BlockKind::shift) + 1);
   EXPECT_EQ(asides.size(), static_cast<std::size_t>(AsideKind::set_reshard_after_forward) + 1);
   EXPECT_TRUE(mesh && list && frozen && ignored && policy && low && clip);
 }
@@ -120,9 +120,12 @@ TEST(Legal, RefusesWhatClausesForbid) {
   Sketch sketch;
   sketch.api = "fsdp";
   sketch.world = 2;
-  sketch.blocks = {{BlockKind::linear, 2, 1, true, false}};
-  sketch.units = {{{ModuleAt{}}, Json::object()}};
-  sketch.iterations = {{ZeroGrad::none, {MicroBatch{}}, false, true}};
+  sketch.blocks = {Block{}};
+  sketch.blocks[0].bias = true;
+  sketch.units.resize(1);
+  sketch.units[0].modules = {ModuleAt{}};
+  sketch.iterations.resize(1);
+  sketch.iterations[0].micro_batches.resize(1);
   EXPECT_EQ(why_illegal(sketch), std::nullopt);
   sketch.frozen = {{{0, -1}, "bias"}};  // WR-5
   EXPECT_NE(why_illegal(sketch), std::nullopt);
