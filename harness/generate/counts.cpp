@@ -105,11 +105,13 @@ class Walk {
 
   void backward(const MicroBatch& micro_batch, CollectiveCounts& counts) {
     // Where every unit runs once and trains, backward needs each of them once.
-    const bool plain = !forwards_in_vain_ && !recomputes_ && std::all_of(units_.begin(), units_.end(), [&](const auto& unit) {
-      return !unit.sharded ||
-             (unit.runs == 1 && std::all_of(unit.parameters.begin(), unit.parameters.end(),
-                                            [&](const auto* each) { return trains(*each); }));
-    });
+    const bool plain =
+        !forwards_in_vain_ && !recomputes_ &&
+        std::all_of(units_.begin(), units_.end(), [&](const auto& unit) {
+          return !unit.sharded ||
+                 (unit.runs == 1 && std::all_of(unit.parameters.begin(), unit.parameters.end(),
+                                                [&](const auto* each) { return trains(*each); }));
+        });
     // What waits from before is reduced when the later call's backward is over, and the rest after the
     // earlier call's: how often, no clause says.
     const bool counted = [&] {

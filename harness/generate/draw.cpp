@@ -52,9 +52,9 @@ constexpr int chain = 15;
 constexpr int recompute = 15;
 constexpr int columns = 35;  // of fully_shard's
 constexpr int meta = 12;
-constexpr int synced = 12;     // of FSDP1's
-constexpr int offload = 8;     // skipped where there is no accelerator
-constexpr int comm_hook = 15;  // of fsdp's
+constexpr int synced = 12;                         // of FSDP1's
+constexpr int offload = 8;                         // skipped where there is no accelerator
+constexpr int comm_hook = 15;                      // of fsdp's
 constexpr int divide_factor = 15, force_sum = 10;  // of fully_shard's
 constexpr int scale = 12;
 constexpr int step_in_backward = 10;  // of fully_shard's
@@ -112,11 +112,10 @@ class Drawing {
     const bool recompute = !chain_ && !low_precision_ && dice_.percent(chance::recompute);
     for (int i = 0; i < blocks; ++i) {
       Block block;
-      block.kind =
-          dice_.one_of<BlockKind>({BlockKind::linear, BlockKind::linear, BlockKind::linear, BlockKind::relu,
-                                   BlockKind::nested, BlockKind::nested, BlockKind::residual,
-                                   BlockKind::twice, BlockKind::tied, BlockKind::spare, BlockKind::gain,
-                                   low_precision_ ? BlockKind::linear : BlockKind::shift});
+      block.kind = dice_.one_of<BlockKind>(
+          {BlockKind::linear, BlockKind::linear, BlockKind::linear, BlockKind::relu, BlockKind::nested,
+           BlockKind::nested, BlockKind::residual, BlockKind::twice, BlockKind::tied, BlockKind::spare,
+           BlockKind::gain, low_precision_ ? BlockKind::linear : BlockKind::shift});
       if (chain_) block.kind = BlockKind::linear;
       block.width = dice_.between(1, low_precision_ ? 4 : 9);
       block.middle = dice_.between(1, low_precision_ ? 3 : 7);
@@ -214,9 +213,9 @@ class Drawing {
     Json settings = Json::object();
     if (!fsdp1()) {
       const int group = sketch_.mesh.empty() ? sketch_.world : sketch_.mesh[1];
-      const Json choice = dice_.one_of<Json>(
-          {Json(), Json(), Json(true), Json(true), Json(false), Json(1), Json(group),
-           group == 4 ? Json(2) : Json(true), group == 4 ? Json(2) : Json(true)});
+      const Json choice =
+          dice_.one_of<Json>({Json(), Json(), Json(true), Json(true), Json(false), Json(1), Json(group),
+                              group == 4 ? Json(2) : Json(true), group == 4 ? Json(2) : Json(true)});
       if (!choice.is_null()) settings["reshard_after_forward"] = choice;
       return settings;
     }
@@ -259,7 +258,8 @@ class Drawing {
       for (const ParameterInfo& each : parameters_of(sketch_)) {
         const int unit = unit_of(sketch_, each.at);
         if (unit >= 0 && each.at.name == "weight" &&
-            shape_of(sketch_, each.at)[1] % shard_group(sketch_, sketch_.units[unit]) == 0 && dice_.percent(70))
+            shape_of(sketch_, each.at)[1] % shard_group(sketch_, sketch_.units[unit]) == 0 &&
+            dice_.percent(70))
           sketch_.columns.push_back(each.at);
       }
     }
@@ -267,7 +267,8 @@ class Drawing {
                    dice_.percent(chance::meta);
     sketch_.synced = fsdp1() && !sketch_.meta && sketch_.ignored.empty() && dice_.percent(chance::synced);
     sketch_.offload = sketch_.ignored.empty() && dice_.percent(chance::offload);
-    if (sketch_.api == "fsdp" && sketch_.mesh.empty() && sketch_.world > 1 && dice_.percent(chance::comm_hook))
+    if (sketch_.api == "fsdp" && sketch_.mesh.empty() && sketch_.world > 1 &&
+        dice_.percent(chance::comm_hook))
       sketch_.comm_hook = dice_.one_of<double>({1.0, 0.5});
     if (!fsdp1() && !low_precision_) {
       const bool divides = dice_.percent(chance::divide_factor), sums = dice_.percent(chance::force_sum);
@@ -310,8 +311,8 @@ class Drawing {
   Aside draw_aside() {
     Aside aside;
     const std::vector<ParameterInfo> all = parameters_of(sketch_);
-    std::vector<AsideKind> kinds = {AsideKind::eval_forward, AsideKind::no_grad_forward,
-                                    AsideKind::full_state, AsideKind::sharded_state,
+    std::vector<AsideKind> kinds = {AsideKind::eval_forward,     AsideKind::no_grad_forward,
+                                    AsideKind::full_state,       AsideKind::sharded_state,
                                     AsideKind::first_rank_state, AsideKind::failed_forward};
     if (!sketch_.step_in_backward) kinds.push_back(AsideKind::set_requires_grad);
     if (fsdp1())
@@ -391,7 +392,8 @@ class Drawing {
     iteration.step = true;
     if (iteration.zero_grad == ZeroGrad::keep) iteration.zero_grad = ZeroGrad::none;
     iteration.unscale = iteration.clip != Clip::none || dice_.percent(40);
-    if (!iteration.unscale && sketch_.ignored.empty() && (!fsdp1() || original_parameters(sketch_, sketch_.units.back())) && dice_.percent(40))
+    if (!iteration.unscale && sketch_.ignored.empty() &&
+        (!fsdp1() || original_parameters(sketch_, sketch_.units.back())) && dice_.percent(40))
       iteration.overflow = true;
   }
 

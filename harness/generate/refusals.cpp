@@ -26,13 +26,16 @@ struct Refusal {
 };
 
 constexpr const char* stack =
-    "{type: Sequential, children: [{type: Linear, in: 4, out: 4}, {type: Linear, in: 4, out: 4, bias: false}]}";
+    "{type: Sequential, children: [{type: Linear, in: 4, out: 4}, {type: Linear, in: 4, out: 4, bias: "
+    "false}]}";
 constexpr const char* stack_of_other_shape =
-    "{type: Sequential, children: [{type: Linear, in: 4, out: 4}, {type: Linear, in: 4, out: 6, bias: false}]}";
+    "{type: Sequential, children: [{type: Linear, in: 4, out: 4}, {type: Linear, in: 4, out: 6, bias: "
+    "false}]}";
 constexpr const char* stack_with_bias =
     "{type: Sequential, children: [{type: Linear, in: 4, out: 4}, {type: Linear, in: 4, out: 4}]}";
 constexpr const char* with_scalar =
-    "{type: Graph, inputs: [x], parameters: {factor: {shape: []}}, children: {lin: {type: Linear, in: 4, out: 4}}, "
+    "{type: Graph, inputs: [x], parameters: {factor: {shape: []}}, children: {lin: {type: Linear, in: 4, "
+    "out: 4}}, "
     "forward: [{call: lin, args: [x], to: h}, {parameter: factor, to: f}, {mul: [h, f], to: y}], output: y}";
 constexpr const char* with_buffer =
     "{type: Graph, inputs: [x], buffers: {shift: {shape: [4], dtype: float32, fill: ones}}, "
@@ -44,16 +47,20 @@ constexpr const char* with_other_buffer =
     "forward: [{call: lin, args: [x], to: h}, {buffer: shift, to: s}, {add: [h, s], to: y}], output: y}";
 constexpr const char* tied =
     "{type: Graph, inputs: [x], tie: [[b.weight, a.weight]], children: {a: {type: Linear, in: 4, out: 4}, "
-    "b: {type: Linear, in: 4, out: 4}}, forward: [{call: a, args: [x], to: h}, {call: b, args: [h], to: y}], output: y}";
+    "b: {type: Linear, in: 4, out: 4}}, forward: [{call: a, args: [x], to: h}, {call: b, args: [h], to: y}], "
+    "output: y}";
 constexpr const char* squares =
     "{type: Graph, inputs: [x], children: {lin: {type: Linear, in: 4, out: 4}}, "
     "forward: [{call: lin, args: [x], to: h}, {mul: [h, h], to: y}], output: y}";
 constexpr const char* of_two_dtypes =
-    "{type: Graph, inputs: [x], children: {old: {type: Linear, in: 4, out: 4}, new: {type: Linear, in: 4, out: 4}}, "
-    "forward: [{cast: x, dtype: bfloat16, to: l}, {call: old, args: [l], to: a}, {cast: a, dtype: float32, to: b}, "
+    "{type: Graph, inputs: [x], children: {old: {type: Linear, in: 4, out: 4}, new: {type: Linear, in: 4, "
+    "out: 4}}, "
+    "forward: [{cast: x, dtype: bfloat16, to: l}, {call: old, args: [l], to: a}, {cast: a, dtype: float32, "
+    "to: b}, "
     "{call: new, args: [b], to: y}], output: y}";
 constexpr const char* containers =
-    "{type: Graph, inputs: [x], children: {list: {type: ModuleList, children: [{type: Linear, in: 4, out: 4}]}}, "
+    "{type: Graph, inputs: [x], children: {list: {type: ModuleList, children: [{type: Linear, in: 4, out: "
+    "4}]}}, "
     "forward: [{call: list.0, args: [x], to: y}], output: y}";
 
 constexpr const char* root = "[{modules: ['']}]";
@@ -63,8 +70,11 @@ constexpr const char* made = "build: M\nshard: M\n";
 constexpr const char* trained =
     "build: M\nshard: M\noptimizer: {as: A, model: M, kind: SGD, lr: 0.5, momentum: 0.5, foreach: false}\n"
     "optimizer: {as: O, model: O, kind: SGD, lr: 0.5, momentum: 0.5, foreach: false}\n"
-    "forward: {input: narrow, model: O, output: A}\nloss: {kind: sum, of: A, into: A_loss}\nbackward: A_loss\nstep: O\n";
-constexpr const char* ran = "build: M\nshard: M\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: A_loss}\n";
+    "forward: {input: narrow, model: O, output: A}\nloss: {kind: sum, of: A, into: A_loss}\nbackward: "
+    "A_loss\nstep: O\n";
+constexpr const char* ran =
+    "build: M\nshard: M\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: "
+    "A_loss}\n";
 constexpr const char* shard = "shard: M\n";
 constexpr const char* forward = "shard: M\nforward: {input: narrow, model: M, output: A}\n";
 
@@ -73,8 +83,8 @@ const std::vector<Refusal>& table() {
       {"scalar", "fully_shard", with_scalar, root, build, shard, "ValueError",
        "fully_shard doesn't support scalar parameters. Change factor to a 1D tensor with numel equal to 1",
        "FS-ERR-1 FS-SHARD-6"},
-      {"no_such_dimension", "fully_shard", stack, "[{modules: [''], shard_dims: {0.weight: 2}}]", build, shard,
-       "AssertionError", "Shard dim 2 is invalid for 2D tensor", "FS-ERR-1"},
+      {"no_such_dimension", "fully_shard", stack, "[{modules: [''], shard_dims: {0.weight: 2}}]", build,
+       shard, "AssertionError", "Shard dim 2 is invalid for 2D tensor", "FS-ERR-1"},
       {"uneven_columns", "fully_shard", "{type: Linear, in: W1, out: 4}",
        "[{modules: [''], shard_dims: {weight: 1}}]", build, shard, "NotImplementedError",
        "FSDP does not support uneven sharding on dim 1", "FS-ERR-1", true, true},
@@ -83,9 +93,9 @@ const std::vector<Refusal>& table() {
        "FSDP does not support uneven sharding on dim 1", "FS-ERR-1", true, true},
       {"container", "fully_shard", containers, "[{modules: [list]}]", build, shard, "ValueError",
        "fully_shard does not support containers that do not implement forward", "FS-ERR-1 FS-APPLY-1"},
-      {"twice", "fully_shard composable", stack, "[{modules: ['0']}, {modules: ['0']}, {modules: ['']}]", build,
-       shard, "AssertionError", "Each distinct composable distributed API can only be applied to a module once",
-       "FS-ERR-1"},
+      {"twice", "fully_shard composable", stack, "[{modules: ['0']}, {modules: ['0']}, {modules: ['']}]",
+       build, shard, "AssertionError",
+       "Each distinct composable distributed API can only be applied to a module once", "FS-ERR-1"},
       {"list_as_root", "fully_shard", stack, "[{modules: ['0', '1']}]", made,
        "forward: {input: narrow, model: M, output: A}\n", "RuntimeError",
        "FSDP requires a single root module but got ", "FS-ERR-1 FS-ROOT-1"},
@@ -107,40 +117,48 @@ const std::vector<Refusal>& table() {
        "set_backward_prefetch: {model: M, module: '', targets: ['0', '1']}\n", "ValueError",
        "Expects FSDPModule but got ", "FS-ERR-1"},
       {"state_lacks", "fully_shard", stack_with_bias, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: sharded}\n", "load_state_dict: {from: A, model: M}\n",
-       "RuntimeError", "1[.]bias", "FS-STATE-6", true, false, stack},
+       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: sharded}\n",
+       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]bias", "FS-STATE-6", true, false,
+       stack},
       {"state_exceeds", "fully_shard", stack, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n", "load_state_dict: {from: A, model: M}\n",
-       "RuntimeError", "1[.]bias", "FS-STATE-6", true, false, stack_with_bias},
+       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
+       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]bias", "FS-STATE-6", true, false,
+       stack_with_bias},
       {"state_of_another_shape", "fully_shard", stack, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n", "load_state_dict: {from: A, model: M}\n",
-       "RuntimeError", "1[.]weight", "FS-STATE-6", true, false, stack_of_other_shape},
+       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
+       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]weight", "FS-STATE-6", true, false,
+       stack_of_other_shape},
       {"buffer_of_another_shape", "fully_shard", with_buffer, root,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n", "load_state_dict: {from: A, model: M}\n",
-       "RuntimeError", "shift", "FS-STATE-6", true, false, with_other_buffer},
+       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
+       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "shift", "FS-STATE-6", true, false,
+       with_other_buffer},
       {"optimizer_state_of_another_shape", "fully_shard", stack, nested, trained,
-       "optimizer_state_dict: {as: A, optimizer: O, kind: full}\nload_optimizer_state_dict: {from: A, optimizer: A}\n",
+       "optimizer_state_dict: {as: A, optimizer: O, kind: full}\nload_optimizer_state_dict: {from: A, "
+       "optimizer: A}\n",
        "RuntimeError", "1[.]weight", "FS-OPT-3", false, false, stack_of_other_shape},
       {"optimizer_state_exceeds", "fully_shard", stack, nested, trained,
-       "optimizer_state_dict: {as: A, optimizer: O, kind: sharded}\nload_optimizer_state_dict: {from: A, optimizer: A}\n",
+       "optimizer_state_dict: {as: A, optimizer: O, kind: sharded}\nload_optimizer_state_dict: {from: A, "
+       "optimizer: A}\n",
        "RuntimeError", "1[.]bias", "FS-OPT-3", false, false, stack_with_bias},
 
       {"flat_scalar", "fsdp composable", with_scalar, root, build, shard, "ValueError",
-       "FSDP doesn't support scalar parameters. Change factor to a 1D tensor with numel equal to 1", "FS-ERR-1"},
-      {"ignored_unit", "composable", stack, "[{modules: ['0']}, {modules: [''], ignored_modules: ['0']}]", build,
-       shard, "ValueError", "`ignored_modules` should not include FSDP modules", "FS-ERR-1"},
+       "FSDP doesn't support scalar parameters. Change factor to a 1D tensor with numel equal to 1",
+       "FS-ERR-1"},
+      {"ignored_unit", "composable", stack, "[{modules: ['0']}, {modules: [''], ignored_modules: ['0']}]",
+       build, shard, "ValueError", "`ignored_modules` should not include FSDP modules", "FS-ERR-1"},
       {"flat_several_dtypes", "fsdp", of_two_dtypes, root,
        "build: M\ncast: {model: M, dtype: bfloat16, match: '^old'}\n", shard, "ValueError",
        "Must flatten tensors with uniform dtype but got", "FS-ERR-1 FP-DTYPE-1"},
       {"frozen_in_part", "fsdp", stack, root,
        "build: M\nset_requires_grad: {model: M, value: false, match: '^0[.]weight$'}\n", shard, "ValueError",
        "Must flatten tensors with uniform .requires_grad. when .use_orig_params=False", "FS-ERR-1"},
-      {"wrapped_already", "fsdp", stack, "[{modules: ['0']}, {modules: [''], auto_wrap: {policy: size_based}}]",
-       build, shard, "ValueError",
-       "FSDP auto wrapping requires modules to not already have FSDP applied but found 0 in", "FS-ERR-1 WR-1"},
+      {"wrapped_already", "fsdp", stack,
+       "[{modules: ['0']}, {modules: [''], auto_wrap: {policy: size_based}}]", build, shard, "ValueError",
+       "FSDP auto wrapping requires modules to not already have FSDP applied but found 0 in",
+       "FS-ERR-1 WR-1"},
       {"limits_differ", "fsdp", stack,
-       "[{modules: ['0'], limit_all_gathers: false}, {modules: [''], limit_all_gathers: true}]", build, forward,
-       "ValueError", "Expects one homogeneous value for .?limit_all_gathers", "FS-ERR-1 FP-INIT-6"},
+       "[{modules: ['0'], limit_all_gathers: false}, {modules: [''], limit_all_gathers: true}]", build,
+       forward, "ValueError", "Expects one homogeneous value for .?limit_all_gathers", "FS-ERR-1 FP-INIT-6"},
       {"originals_differ", "fsdp", stack,
        "[{modules: ['0'], use_orig_params: false}, {modules: [''], use_orig_params: true}]", build, forward,
        "ValueError", "Expects one homogeneous value for .?_use_orig_params", "FS-ERR-1 FP-INIT-6"},
@@ -149,7 +167,8 @@ const std::vector<Refusal>& table() {
        "forward: {input: narrow, model: M, output: A}\n", "AssertionError",
        "Non-root FSDP instance's `_is_root` should not have been set", "FS-ERR-1"},
       {"second_hook", "fsdp", stack, nested, "build: M\nshard: M\nregister_comm_hook: M\n",
-       "register_comm_hook: M\n", "AssertionError", "A communication hook is already registered", "FP-HOOK-4"},
+       "register_comm_hook: M\n", "AssertionError", "A communication hook is already registered",
+       "FP-HOOK-4"},
       {"gradients_of_gradients", "fsdp", squares, root, ran, "backward: {loss: A_loss, create_graph: true}\n",
        "RuntimeError", "FSDP does not support gradients of gradients", "FP-GRAD-5"},
       {"first_rank_writes", "fsdp", stack, nested, made,
@@ -166,34 +185,43 @@ const std::vector<Refusal>& table() {
        "build: M\nshard: M\nmeanwhile: {pass: forward, module: '1', model: M, do: state_dict}\n",
        "forward: {input: narrow, model: M, output: A}\n", "AssertionError", "", "FS-ERR-1 FP-SUMMON-5"},
       {"scope_in_backward", "fsdp", stack, nested,
-       "build: M\nshard: M\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: A_loss}\n"
+       "build: M\nshard: M\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: "
+       "A_loss}\n"
        "meanwhile: {pass: backward, module: '0', model: M, do: summon}\n",
        "backward: A_loss\n", "AssertionError", "Cannot manually unshard parameters during forward/backward",
        "FS-ERR-1 FP-SUMMON-5"},
       {"state_in_backward", "fsdp", stack, nested,
-       "build: M\nshard: M\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: A_loss}\n"
+       "build: M\nshard: M\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: "
+       "A_loss}\n"
        "meanwhile: {pass: backward, module: '0', model: M, do: state_dict}\n",
        "backward: A_loss\n", "AssertionError", "", "FS-ERR-1 FP-SUMMON-5"},
       {"flat_state_lacks", "fsdp", stack_with_bias, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n", "load_state_dict: {from: A, model: M}\n",
-       "RuntimeError", "1[.]bias", "FP-STATE-9", true, false, stack},
+       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
+       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]bias", "FP-STATE-9", true, false,
+       stack},
       {"flat_state_exceeds", "fsdp", stack, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: sharded}\n", "load_state_dict: {from: A, model: M}\n",
-       "RuntimeError", "1[.]bias", "FP-STATE-9", true, false, stack_with_bias},
+       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: sharded}\n",
+       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]bias", "FP-STATE-9", true, false,
+       stack_with_bias},
       {"flat_state_of_another_shape", "fsdp", stack, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n", "load_state_dict: {from: A, model: M}\n",
-       "RuntimeError", "1[.]weight", "FP-STATE-9", true, false, stack_of_other_shape},
+       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
+       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]weight", "FP-STATE-9", true, false,
+       stack_of_other_shape},
       {"flat_buffer_of_another_shape", "fsdp", with_buffer, root,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n", "load_state_dict: {from: A, model: M}\n",
-       "RuntimeError", "shift", "FP-STATE-9", true, false, with_other_buffer},
+       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
+       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "shift", "FP-STATE-9", true, false,
+       with_other_buffer},
       {"local_state_of_another", "fsdp", stack, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: local}\n", "load_state_dict: {from: A, model: M}\n",
-       "RuntimeError", "mismatch", "FP-STATE-10", true, false, stack_of_other_shape},
+       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: local}\n",
+       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "mismatch", "FP-STATE-10", true, false,
+       stack_of_other_shape},
       {"flat_optimizer_state_of_another_shape", "fsdp", stack, nested, trained,
-       "optimizer_state_dict: {as: A, optimizer: O, kind: full}\nload_optimizer_state_dict: {from: A, optimizer: A}\n",
+       "optimizer_state_dict: {as: A, optimizer: O, kind: full}\nload_optimizer_state_dict: {from: A, "
+       "optimizer: A}\n",
        "", "shape|size", "FP-OPT-4", true, false, stack_of_other_shape},
       {"flat_optimizer_state_exceeds", "fsdp", stack, nested, trained,
-       "optimizer_state_dict: {as: A, optimizer: O, kind: sharded}\nload_optimizer_state_dict: {from: A, optimizer: A}\n",
+       "optimizer_state_dict: {as: A, optimizer: O, kind: sharded}\nload_optimizer_state_dict: {from: A, "
+       "optimizer: A}\n",
        "RuntimeError", "1[.]bias", "FP-OPT-4", false, false, stack_with_bias},
   };
   return rows;
@@ -230,7 +258,8 @@ std::string filled_in(const std::string& text, const Sketch& sketch, int number)
     std::size_t end = i;
     while (end < text.size() && is_letter(text[end])) ++end;
     const std::string word = text.substr(i, end - i);
-    const auto value = std::find_if(values.begin(), values.end(), [&](const auto& each) { return each.first == word; });
+    const auto value =
+        std::find_if(values.begin(), values.end(), [&](const auto& each) { return each.first == word; });
     result += value == values.end() ? word : value->second;
     if (end < text.size()) result += text[end++];
     i = end;
@@ -280,8 +309,7 @@ RefusalText refusal_text(const std::string& name, const Sketch& sketch, int numb
   Json error = {{"attempt", fill("A")}, {"ranks", "all"}};
   if (*refusal.type) error["type"] = refusal.type;
   if (*refusal.message) error["message"] = refusal.message;
-  text.expectations =
-      fmt::format("  - error: {}\n    clause: {}\n", error.dump(), Json(text.clauses).dump());
+  text.expectations = fmt::format("  - error: {}\n    clause: {}\n", error.dump(), Json(text.clauses).dump());
   return text;
 }
 

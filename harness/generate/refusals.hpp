@@ -12,7 +12,7 @@ namespace fsdp_cts::generate {
 
 // As parts of a scenario file.
 struct RefusalText {
-  std::string models, plans;  // entries of maps
+  std::string models, plans;        // entries of maps
   std::string steps, expectations;  // entries of lists
   std::vector<std::string> clauses;
 };

@@ -178,7 +178,8 @@ std::optional<std::string> bad_scope(const Sketch& sketch, const Aside& aside) {
     if (options.value("with_grads", false) && !original_parameters(sketch, unit))
       return "FP-SUMMON-5: gradients of a flat parameter";
     // Which rank's values of what every rank has whole would count afterwards?
-    if (!is_sharded(sketch, unit) && (options.value("rank0_only", false) || !options.value("writeback", true)))
+    if (!is_sharded(sketch, unit) &&
+        (options.value("rank0_only", false) || !options.value("writeback", true)))
       return "FP-SUMMON-6: a unit that is not sharded has no other copy";
   }
   return std::nullopt;
@@ -216,7 +217,8 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
                                            [](const Block& block) { return block.recompute; }))
     return "recomputed in a small dtype";
   // A buffer is not cast by fully_shard, and by FSDP1 with a dtype of its own alone.
-  if (has_block(sketch, BlockKind::shift) && low_precision(sketch)) return "FS-MP-8: buffers keep their dtype";
+  if (has_block(sketch, BlockKind::shift) && low_precision(sketch))
+    return "FS-MP-8: buffers keep their dtype";
   for (const ParameterAt& each : sketch.ignored)
     if (each.module.block >= 0 && sketch.blocks[each.module.block].kind == BlockKind::tied)
       return "a tensor that is ignored under one of its names";
@@ -234,7 +236,8 @@ std::optional<std::string> bad_scaler(const Sketch& sketch) {
     if (sketch.scale == 0 && (iteration.unscale || iteration.overflow)) return "there is no scaler";
     if (sketch.scale == 0) continue;
     // Gradients of two scales do not add up, and what is not stepped with is not divided.
-    if (!iteration.step || iteration.zero_grad == ZeroGrad::keep) return "FS-SCALER-1: one scale for a gradient";
+    if (!iteration.step || iteration.zero_grad == ZeroGrad::keep)
+      return "FS-SCALER-1: one scale for a gradient";
     if (iteration.clip != Clip::none && !iteration.unscale) return "a norm of scaled gradients";
     if (iteration.overflow && (iteration.clip != Clip::none || iteration.unscale))
       return "what is infinite is measured by nobody";
@@ -251,8 +254,8 @@ std::optional<std::string> bad_step_in_backward(const Sketch& sketch) {
   if (!sketch.step_in_backward) return std::nullopt;
   if (is_fsdp1(sketch) || sketch.scale != 0 || !sketch.frozen.empty() || !sketch.ignored.empty() ||
       has_block(sketch, BlockKind::spare) || has_block(sketch, BlockKind::twice) ||
-      has(sketch, AsideKind::set_requires_grad) ||
-      has(sketch, AsideKind::failed_backward) || has(sketch, AsideKind::optimizer_state))
+      has(sketch, AsideKind::set_requires_grad) || has(sketch, AsideKind::failed_backward) ||
+      has(sketch, AsideKind::optimizer_state))
     return "FS-HOOK-1: each parameter once for each reduction";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.clip != Clip::none || iteration.step || !iteration.before_step.empty())
@@ -344,8 +347,8 @@ bool changes_whole_parameters(const Sketch& sketch, const MicroBatch& micro_batc
   bool whole = false;
   for (const Aside& each : micro_batch.before) {
     if (each.kind == change && whole) return true;
-    whole = whole || each.kind == AsideKind::failed_backward || each.kind == AsideKind::eval_forward || each.kind == AsideKind::no_grad_forward ||
-            each.kind == AsideKind::unshard;
+    whole = whole || each.kind == AsideKind::failed_backward || each.kind == AsideKind::eval_forward ||
+            each.kind == AsideKind::no_grad_forward || each.kind == AsideKind::unshard;
   }
   return false;
 }
@@ -603,15 +606,22 @@ std::optional<std::string> why_illegal(const Sketch& sketch) {
 }
 
 std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
-  if (has(sketch, AsideKind::failed_backward)) return "takes its final callback for queued after a failed backward";
+  if (has(sketch, AsideKind::failed_backward))
+    return "takes its final callback for queued after a failed backward";
   if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
   for (const std::string& each : sketch.refusals)
     if (!pytorch_refuses(each)) return "does not refuse everything";
+  for (const Unit& unit : sketch.units)
+    if (unit.modules.size() > 1 && std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
+                                               [](const Block& block) { return block.recompute; }))
+      return "takes a recomputed module for one that has run in the unit's next forward";
   for (const Iteration& iteration : sketch.iterations) {
     for (const Aside& each : iteration.before_step)
       if (each.kind == AsideKind::failed_forward) return "keeps what a failed forward has gathered";
     bool whole = false;
     for (const Aside& each : iteration.micro_batches.front().before) {
+      if (each.kind == AsideKind::summon && whole && !each.options.value("writeback", true))
+        return "computes with what a scope was to discard, in units that were whole";
       if (each.kind == AsideKind::failed_forward && is_fsdp1(sketch))
         return "is in the middle of a forward ever after one that failed";
       if (each.kind == AsideKind::optimizer_state && whole)

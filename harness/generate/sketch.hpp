@@ -43,7 +43,7 @@ struct Block {
   int width = 1;   // of what comes out; residual, twice, tied, gain and shift change no width
   int middle = 1;  // nested
   bool bias = false;
-  bool relu = false;  // nested: between the two
+  bool relu = false;       // nested: between the two
   bool recompute = false;  // an activation checkpoint around it
   bool operator==(const Block&) const = default;
 };
@@ -104,8 +104,8 @@ struct Iteration {
   Clip clip = Clip::none;
   bool step = true;
   std::vector<Aside> before_step;
-  bool unscale = false;    // by hand, where there is a scaler
-  bool overflow = false;   // a gradient is not finite, where there is a scaler
+  bool unscale = false;   // by hand, where there is a scaler
+  bool overflow = false;  // a gradient is not finite, where there is a scaler
   bool operator==(const Iteration&) const = default;
 };
 
@@ -124,16 +124,16 @@ struct Sketch {
   std::vector<ParameterAt> frozen, ignored;
   std::vector<ParameterAt> columns;  // fully_shard: weights that are cut along their second dimension
   bool meta = false;                 // built without values
-  bool synced = false;               // FSDP1: ranks begin with values of their own, and units with the first one's
-  bool offload = false;              // of parameters, which takes an accelerator
-  double comm_hook = 0;              // fsdp: what a hook multiplies the sum over ranks by; 0: no hook
+  bool synced = false;   // FSDP1: ranks begin with values of their own, and units with the first one's
+  bool offload = false;  // of parameters, which takes an accelerator
+  double comm_hook = 0;  // fsdp: what a hook multiplies the sum over ranks by; 0: no hook
   Prefetch prefetch = Prefetch::by_itself;  // fully_shard, of a chain of layers
-  int guard = -1;                    // the block behind which backward looks whether gradients are finite
-  double scale = 0;                  // of the loss, by a gradient scaler; 0: none
-  bool step_in_backward = false;     // fully_shard
+  int guard = -1;                     // the block behind which backward looks whether gradients are finite
+  double scale = 0;                   // of the loss, by a gradient scaler; 0: none
+  bool step_in_backward = false;      // fully_shard
   std::vector<std::string> refusals;  // programs that must be refused (refusals.hpp), at the end
-  double lr = 1;        // a power of two
-  double momentum = 0;  // 0 or a power of two
+  double lr = 1;                      // a power of two
+  double momentum = 0;                // 0 or a power of two
   std::string x_dtype = "float32";
   std::vector<Iteration> iterations;
   std::int64_t data_seed = 0;  // with which nothing rounds

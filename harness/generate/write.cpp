@@ -181,8 +181,8 @@ class Writer {
   int cotangent_unit() const { return sketch_.world % 2 == 1 ? sketch_.world : 1; }
 
   std::string data() const {
-    std::string text = fmt::format("data:\n  seed: {}\n  formula: dyadic\n  levels: 1\n  unit: 1\n",
-                                   sketch_.data_seed);
+    std::string text =
+        fmt::format("data:\n  seed: {}\n  formula: dyadic\n  levels: 1\n  unit: 1\n", sketch_.data_seed);
     if (sketch_.synced) text += "  per_rank: [\"model:*\"]\n";
     text += "  inputs:\n";
     text += fmt::format("    x: {{shape: [{}, {}], dtype: {}, per_rank: true, per_iteration: {}}}\n",
@@ -391,7 +391,7 @@ class Writer {
     // Without `recurse` the root's own parameters alone are whole.
     const int unit = unit_of(sketch_, aside.at);
     const bool whole = recurse || (unit >= 0 && sketch_.auto_wrap.is_null() &&
-                                  sketch_.units[unit].modules.front().is_root());
+                                   sketch_.units[unit].modules.front().is_root());
     if (whole && !first_alone) {
       const std::string patch = fmt::format("patch{}", patches_.size());
       patches_.emplace_back(patch, Json(shape_of(sketch_, aside.at)));
@@ -493,7 +493,8 @@ class Writer {
     }
     if (iteration.overflow) {
       const ParameterAt at = parameters_of(sketch_).front().at;
-      add_input("infinite", fmt::format("{{shape: {}, kind: full, value: inf}}", flow(Json(shape_of(sketch_, at)))));
+      add_input("infinite",
+                fmt::format("{{shape: {}, kind: full, value: inf}}", flow(Json(shape_of(sketch_, at)))));
       step({{"mutate", {{"parameter", name_of(sketch_, at)}, {"what", "grad"}, {"from", "infinite"}}}});
     }
     if (sketch_.scale != 0) {
@@ -512,8 +513,7 @@ class Writer {
       const std::string path = path_of(sketch_, unit.modules.front());
       if (unit.divide_factor != 0)
         step({{"set_gradient_divide_factor", {{"value", unit.divide_factor}, {"module", path}}}});
-      if (unit.force_sum)
-        step({{"set_force_sum_reduction_for_comms", {{"value", true}, {"module", path}}}});
+      if (unit.force_sum) step({{"set_force_sum_reduction_for_comms", {{"value", true}, {"module", path}}}});
     }
     if (sketch_.comm_hook != 0)
       step({{"register_comm_hook", {{"model", "model"}, {"scale", sketch_.comm_hook}}}});
@@ -588,8 +588,9 @@ class Writer {
              fsdp1_ ? "FP-FLAT-1" : "FS-SHARD-1");
     expect({{"training_state", "idle"}}, "G-5");
     for (const auto& [name, message] : attempts_)
-      expect({{"error", {{"attempt", name}, {"type", "RuntimeError"}, {"message", message}, {"ranks", "all"}}}},
-             "G-2");
+      expect(
+          {{"error", {{"attempt", name}, {"type", "RuntimeError"}, {"message", message}, {"ranks", "all"}}}},
+          "G-2");
     for (const std::string& each : first_rank_states_) entries_of_first_rank(each);
     if (sketch_.offload) expect({{"devices", "cpu"}}, fsdp1_ ? "FP-OFF-1" : "FS-OFF-1");
     warnings();
@@ -622,8 +623,9 @@ class Writer {
       return std::any_of(sketch_.units.begin(), sketch_.units.end(), unit_says);
     };
     if (!fsdp1_)
-      return says(any([](const Unit& unit) { return unit.settings.value("reshard_after_forward", Json()) == 1; }),
-                  "means resharding parameters to world size 1", "FS-RESHARD-7");
+      return says(
+          any([](const Unit& unit) { return unit.settings.value("reshard_after_forward", Json()) == 1; }),
+          "means resharding parameters to world size 1", "FS-RESHARD-7");
     const auto is_whole = [](const Unit& unit) {
       return unit.settings.value("sharding_strategy", "") == "NO_SHARD";
     };
@@ -787,7 +789,8 @@ class Writer {
         if (!number) return;
         Json arguments = {{"op", op}, {"phase", phase}, {"count", *number}};
         if (dtype && *number > 0) arguments["dtype"] = *dtype;
-        if (*number > 0 && std::string_view(op) != "all_gather" && sums_alone()) arguments["reduce_op"] = "sum";
+        if (*number > 0 && std::string_view(op) != "all_gather" && sums_alone())
+          arguments["reduce_op"] = "sum";
         expect({{"collectives", arguments}, {"label", label}}, clause);
       };
       count("all_gather", "forward", counts.gathers_in_forward, fsdp1_ ? "FP-GATHER-1" : "FS-GATHER-1",
