@@ -75,6 +75,9 @@ class Summoned {
       throw;
     }
     state_->wait_and_show();
+    // What was whole stays so, and must not be computed with as a user leaves it.
+    if (!frees_ && !options_.writeback && flat.shard().sharded())
+      kept_ = flat.whole(/*full_precision=*/true).clone();
     shown_ = true;
     if (options_.with_grads) gather_gradient(flat);
     if (options_.rank0_only && state_->unit().rank != 0) {
@@ -100,8 +103,8 @@ class Summoned {
       flat.gradient().set_whole({});
     }
     state_->show_sharded();
-    // What is not written back must not be computed with.
-    if (frees_ || !options_.writeback) flat.free_unsharded(/*full_precision=*/true);
+    if (kept_.defined()) flat.whole(/*full_precision=*/true).copy_(std::exchange(kept_, {}));
+    if (frees_) flat.free_unsharded(/*full_precision=*/true);
     if (options_.with_grads) flat.gradient().expose();
     shown_ = false;
   }
@@ -162,6 +165,7 @@ class Summoned {
   std::shared_ptr<FlatState> state_;
   SummonOptions options_;
   bool frees_ = false, shown_ = false, has_gradient_ = false;
+  at::Tensor kept_;  // the whole as it was before a scope without writeback
 };
 
 }  // namespace
