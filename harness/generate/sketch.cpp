@@ -311,6 +311,7 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
     case AsideKind::first_rank_state:
       // The first rank of each shard group has it there.
       if (fsdp1 && !sketch.mesh.empty()) return "FP-STATE-12: more than one first rank";
+      if (!sketch.ignored.empty()) return "an ignored parameter is each rank's own until it is broadcast";
       return std::nullopt;
     case AsideKind::optimizer_state:
       if (sketch.momentum == 0) return "an optimizer without state";
