@@ -222,6 +222,10 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
   for (const ParameterAt& each : sketch.ignored)
     if (each.module.block >= 0 && sketch.blocks[each.module.block].kind == BlockKind::tied)
       return "a tensor that is ignored under one of its names";
+  for (const Iteration& iteration : sketch.iterations)
+    for (const MicroBatch& each : iteration.micro_batches)
+      if (each.input_gradient && (!sketch.frozen.empty() || has(sketch, AsideKind::set_requires_grad)))
+        return "a backward for the sake of an input, in which no parameter may be trained";
   // What comes behind it would have to pass on what is not finite, on every rank, and what is before it to ask for it.
   if (sketch.guard >= 0 && sketch.guard + 1 != static_cast<int>(sketch.blocks.size()))
     return "a guard that is not behind the last block";
