@@ -9,7 +9,11 @@ void add_generate(CLI::App& app, Shared& shared) {
   RunOptions& run = options->run;
   CLI::App* command = app.add_subcommand(
       "generate", "Draw random scenarios of the exact lane, run them, and shrink those that fail");
-  command->add_option("--seed", options->seed, "What is drawn depends on this number and the index alone")
+  command
+      ->add_option(
+          "--seed", options->seed,
+          "What is drawn depends on this number and the index alone; for --testee pytorch what it is "
+          "known to do otherwise is drawn anew")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
       ->capture_default_str();
   command->add_option("--count", options->count, "How many")

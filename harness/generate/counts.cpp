@@ -37,8 +37,6 @@ class Walk {
         if (takes(pattern, each.at)) frozen_.insert(each.name);
     // A replica that holds everything is a group of one.
     replicas_ = !sketch.mesh.empty() && sketch.mesh[0] > 1;
-    recomputes_ = std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
-                              [](const Block& block) { return block.recompute; });
   }
 
   std::vector<CollectiveCounts> run() {
@@ -106,7 +104,7 @@ class Walk {
   void backward(const MicroBatch& micro_batch, CollectiveCounts& counts) {
     // Where every unit runs once and trains, backward needs each of them once.
     const bool plain =
-        !forwards_in_vain_ && !recomputes_ &&
+        !forwards_in_vain_ && !recomputes(sketch_) &&
         std::all_of(units_.begin(), units_.end(), [&](const auto& unit) {
           return !unit.sharded ||
                  (unit.runs == 1 && std::all_of(unit.parameters.begin(), unit.parameters.end(),
@@ -210,15 +208,14 @@ class Walk {
   std::vector<UnitState> units_;
   std::set<std::string> frozen_;
   std::set<std::size_t> waiting_;  // units with gradients that are not reduced yet
-  bool replicas_ = false, forwards_in_vain_ = false, recomputes_ = false;
+  bool replicas_ = false, forwards_in_vain_ = false;
 };
 
 }  // namespace
 
 std::vector<std::string> chain_of_layers(const Sketch& sketch) {
   if (!sketch.auto_wrap.is_null() || !sketch.frozen.empty() || !sketch.ignored.empty()) return {};
-  for (const Block& block : sketch.blocks)
-    if (block.recompute) return {};
+  if (recomputes(sketch)) return {};
   for (const Iteration& iteration : sketch.iterations) {
     if (!iteration.before_step.empty()) return {};
     for (const MicroBatch& each : iteration.micro_batches)

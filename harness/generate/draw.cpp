@@ -125,7 +125,7 @@ class Drawing {
       sketch_.blocks.push_back(block);
     }
     sketch_.root_gain = dice_.percent(chance::root_gain);
-    if (!chain_ && dice_.percent(chance::guard)) sketch_.guard = blocks - 1;
+    sketch_.guard = !chain_ && dice_.percent(chance::guard);
   }
 
   Json policy() {
@@ -263,8 +263,8 @@ class Drawing {
           sketch_.columns.push_back(each.at);
       }
     }
-    sketch_.meta = sketch_.frozen.empty() && (!fsdp1() || sketch_.ignored.empty()) && !has(BlockKind::tied) &&
-                   dice_.percent(chance::meta);
+    sketch_.meta = sketch_.frozen.empty() && (!fsdp1() || sketch_.ignored.empty()) &&
+                   !has_block(sketch_, BlockKind::tied) && dice_.percent(chance::meta);
     sketch_.synced = fsdp1() && !sketch_.meta && sketch_.ignored.empty() && dice_.percent(chance::synced);
     sketch_.offload = sketch_.ignored.empty() && dice_.percent(chance::offload);
     if (sketch_.api == "fsdp" && sketch_.mesh.empty() && sketch_.world > 1 &&
@@ -280,13 +280,9 @@ class Drawing {
     }
     if (!low_precision_ && dice_.percent(chance::scale)) sketch_.scale = dice_.one_of<double>({2, 4});
     sketch_.step_in_backward = !fsdp1() && sketch_.scale == 0 && sketch_.frozen.empty() &&
-                               sketch_.ignored.empty() && !has(BlockKind::spare) && !has(BlockKind::twice) &&
+                               sketch_.ignored.empty() && !has_block(sketch_, BlockKind::spare) &&
+                               !has_block(sketch_, BlockKind::twice) &&
                                dice_.percent(chance::step_in_backward);
-  }
-
-  bool has(BlockKind kind) const {
-    return std::any_of(sketch_.blocks.begin(), sketch_.blocks.end(),
-                       [&](const Block& block) { return block.kind == kind; });
   }
 
   void draw_refusals() {
@@ -417,7 +413,7 @@ class Drawing {
     MicroBatch made;
     made.input_gradient = dice_.percent(chance::input_gradient);
     if (chain_) return made;
-    if (number == 0 && sketch_.guard >= 0 && !sketch_.step_in_backward && dice_.percent(50))
+    if (number == 0 && sketch_.guard && !sketch_.step_in_backward && dice_.percent(50))
       made.before.push_back(aside_of(AsideKind::failed_backward));
     if (number == 0 && dice_.percent(chance::aside)) made.before.push_back(draw_aside());
     if (number == 0 && dice_.percent(chance::aside / 3)) made.before.push_back(draw_aside());

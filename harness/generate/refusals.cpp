@@ -9,7 +9,7 @@
 namespace fsdp_cts::generate {
 namespace {
 
-// `M` stands for the model, `O` for another one, `A` for the attempt, `W` for the world.
+// `M` stands for the model, `O` for another one, `A` for the attempt, `W1` for the size of the world and one more.
 struct Refusal {
   const char* name;
   const char* apis;  // fully_shard, fsdp, composable, or several
@@ -75,8 +75,14 @@ constexpr const char* trained =
 constexpr const char* ran =
     "build: M\nshard: M\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: "
     "A_loss}\n";
+constexpr const char* with_full_state = "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n";
+constexpr const char* with_sharded_state =
+    "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: sharded}\n";
+constexpr const char* with_local_state = "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: local}\n";
 constexpr const char* shard = "shard: M\n";
-constexpr const char* forward = "shard: M\nforward: {input: narrow, model: M, output: A}\n";
+constexpr const char* forwards = "forward: {input: narrow, model: M, output: A}\n";
+constexpr const char* loads = "load_state_dict: {from: A, model: M}\n";
+constexpr const char* sharded_and_forward = "shard: M\nforward: {input: narrow, model: M, output: A}\n";
 
 const std::vector<Refusal>& table() {
   static const std::vector<Refusal> rows = {
@@ -96,19 +102,18 @@ const std::vector<Refusal>& table() {
       {"twice", "fully_shard composable", stack, "[{modules: ['0']}, {modules: ['0']}, {modules: ['']}]",
        build, shard, "AssertionError",
        "Each distinct composable distributed API can only be applied to a module once", "FS-ERR-1"},
-      {"list_as_root", "fully_shard", stack, "[{modules: ['0', '1']}]", made,
-       "forward: {input: narrow, model: M, output: A}\n", "RuntimeError",
+      {"list_as_root", "fully_shard", stack, "[{modules: ['0', '1']}]", made, forwards, "RuntimeError",
        "FSDP requires a single root module but got ", "FS-ERR-1 FS-ROOT-1"},
       {"part_ran_first", "fully_shard", stack, "[{modules: ['0']}, {modules: ['1']}, {modules: ['']}]",
        "build: M\nshard: M\nforward: {input: narrow, model: M, module: '0', output: A, grad: false}\n",
-       "forward: {input: narrow, model: M, output: A}\n", "RuntimeError",
-       "FSDP state has already been lazily initialized for 0", "FS-ERR-1 FS-ROOT-1"},
+       forwards, "RuntimeError", "FSDP state has already been lazily initialized for 0",
+       "FS-ERR-1 FS-ROOT-1"},
       {"tied_across_units", "fully_shard", tied, "[{modules: [a]}, {modules: [b]}, {modules: ['']}]", build,
-       forward, "ValueError", "already managed by another", "FS-ERR-1 FS-SHARD-8"},
-      {"on_meta", "fully_shard", stack, nested, "build: {model: M, device: meta}\n", forward, "RuntimeError",
-       "still on meta device: ..(0.weight', '0.bias|1.weight)'.", "FS-ERR-1 FS-META-1"},
+       sharded_and_forward, "ValueError", "already managed by another", "FS-ERR-1 FS-SHARD-8"},
+      {"on_meta", "fully_shard", stack, nested, "build: {model: M, device: meta}\n", sharded_and_forward,
+       "RuntimeError", "still on meta device: ..(0.weight', '0.bias|1.weight)'.", "FS-ERR-1 FS-META-1"},
       {"several_dtypes", "fully_shard", of_two_dtypes, root,
-       "build: M\ncast: {model: M, dtype: bfloat16, match: '^old'}\n", forward, "AssertionError",
+       "build: M\ncast: {model: M, dtype: bfloat16, match: '^old'}\n", sharded_and_forward, "AssertionError",
        "FSDP expects uniform original parameter dtype but got", "FS-ERR-1 FS-DTYPE-1"},
       {"gather_ahead_no_unit", "fully_shard", stack, nested, made,
        "set_forward_prefetch: {model: M, module: '', targets: ['0', '1']}\n", "ValueError",
@@ -116,22 +121,14 @@ const std::vector<Refusal>& table() {
       {"gather_ahead_no_unit_in_backward", "fully_shard", stack, nested, made,
        "set_backward_prefetch: {model: M, module: '', targets: ['0', '1']}\n", "ValueError",
        "Expects FSDPModule but got ", "FS-ERR-1"},
-      {"state_lacks", "fully_shard", stack_with_bias, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: sharded}\n",
-       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]bias", "FS-STATE-6", true, false,
-       stack},
-      {"state_exceeds", "fully_shard", stack, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
-       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]bias", "FS-STATE-6", true, false,
-       stack_with_bias},
-      {"state_of_another_shape", "fully_shard", stack, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
-       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]weight", "FS-STATE-6", true, false,
-       stack_of_other_shape},
-      {"buffer_of_another_shape", "fully_shard", with_buffer, root,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
-       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "shift", "FS-STATE-6", true, false,
-       with_other_buffer},
+      {"state_lacks", "fully_shard", stack_with_bias, nested, with_sharded_state, loads, "RuntimeError",
+       "1[.]bias", "FS-STATE-6", true, false, stack},
+      {"state_exceeds", "fully_shard", stack, nested, with_full_state, loads, "RuntimeError", "1[.]bias",
+       "FS-STATE-6", true, false, stack_with_bias},
+      {"state_of_another_shape", "fully_shard", stack, nested, with_full_state, loads, "RuntimeError",
+       "1[.]weight", "FS-STATE-6", true, false, stack_of_other_shape},
+      {"buffer_of_another_shape", "fully_shard", with_buffer, root, with_full_state, loads, "RuntimeError",
+       "shift", "FS-STATE-6", true, false, with_other_buffer},
       {"optimizer_state_of_another_shape", "fully_shard", stack, nested, trained,
        "optimizer_state_dict: {as: A, optimizer: O, kind: full}\nload_optimizer_state_dict: {from: A, "
        "optimizer: A}\n",
@@ -158,14 +155,16 @@ const std::vector<Refusal>& table() {
        "FS-ERR-1 WR-1"},
       {"limits_differ", "fsdp", stack,
        "[{modules: ['0'], limit_all_gathers: false}, {modules: [''], limit_all_gathers: true}]", build,
-       forward, "ValueError", "Expects one homogeneous value for .?limit_all_gathers", "FS-ERR-1 FP-INIT-6"},
+       sharded_and_forward, "ValueError", "Expects one homogeneous value for .?limit_all_gathers",
+       "FS-ERR-1 FP-INIT-6"},
       {"originals_differ", "fsdp", stack,
-       "[{modules: ['0'], use_orig_params: false}, {modules: [''], use_orig_params: true}]", build, forward,
-       "ValueError", "Expects one homogeneous value for .?_use_orig_params", "FS-ERR-1 FP-INIT-6"},
+       "[{modules: ['0'], use_orig_params: false}, {modules: [''], use_orig_params: true}]", build,
+       sharded_and_forward, "ValueError", "Expects one homogeneous value for .?_use_orig_params",
+       "FS-ERR-1 FP-INIT-6"},
       {"flat_part_ran_first", "fsdp", stack, nested,
        "build: M\nshard: M\nforward: {input: narrow, model: M, module: '0', output: A, grad: false}\n",
-       "forward: {input: narrow, model: M, output: A}\n", "AssertionError",
-       "Non-root FSDP instance's `_is_root` should not have been set", "FS-ERR-1"},
+       forwards, "AssertionError", "Non-root FSDP instance's `_is_root` should not have been set",
+       "FS-ERR-1"},
       {"second_hook", "fsdp", stack, nested, "build: M\nshard: M\nregister_comm_hook: M\n",
        "register_comm_hook: M\n", "AssertionError", "A communication hook is already registered",
        "FP-HOOK-4"},
@@ -178,12 +177,12 @@ const std::vector<Refusal>& table() {
        "within: {scope: summon, model: M, with_grads: true}\n", "NotImplementedError", "is not supported",
        "FS-ERR-1 FP-SUMMON-5"},
       {"scope_in_forward", "fsdp", stack, nested,
-       "build: M\nshard: M\nmeanwhile: {pass: forward, module: '1', model: M, do: summon}\n",
-       "forward: {input: narrow, model: M, output: A}\n", "AssertionError",
-       "Cannot manually unshard parameters during forward/backward", "FS-ERR-1 FP-SUMMON-5"},
+       "build: M\nshard: M\nmeanwhile: {pass: forward, module: '1', model: M, do: summon}\n", forwards,
+       "AssertionError", "Cannot manually unshard parameters during forward/backward",
+       "FS-ERR-1 FP-SUMMON-5"},
       {"state_in_forward", "fsdp", stack, nested,
-       "build: M\nshard: M\nmeanwhile: {pass: forward, module: '1', model: M, do: state_dict}\n",
-       "forward: {input: narrow, model: M, output: A}\n", "AssertionError", "", "FS-ERR-1 FP-SUMMON-5"},
+       "build: M\nshard: M\nmeanwhile: {pass: forward, module: '1', model: M, do: state_dict}\n", forwards,
+       "AssertionError", "", "FS-ERR-1 FP-SUMMON-5"},
       {"scope_in_backward", "fsdp", stack, nested,
        "build: M\nshard: M\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: "
        "A_loss}\n"
@@ -195,26 +194,16 @@ const std::vector<Refusal>& table() {
        "A_loss}\n"
        "meanwhile: {pass: backward, module: '0', model: M, do: state_dict}\n",
        "backward: A_loss\n", "AssertionError", "", "FS-ERR-1 FP-SUMMON-5"},
-      {"flat_state_lacks", "fsdp", stack_with_bias, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
-       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]bias", "FP-STATE-9", true, false,
-       stack},
-      {"flat_state_exceeds", "fsdp", stack, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: sharded}\n",
-       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]bias", "FP-STATE-9", true, false,
-       stack_with_bias},
-      {"flat_state_of_another_shape", "fsdp", stack, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
-       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "1[.]weight", "FP-STATE-9", true, false,
-       stack_of_other_shape},
-      {"flat_buffer_of_another_shape", "fsdp", with_buffer, root,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n",
-       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "shift", "FP-STATE-9", true, false,
-       with_other_buffer},
-      {"local_state_of_another", "fsdp", stack, nested,
-       "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: local}\n",
-       "load_state_dict: {from: A, model: M}\n", "RuntimeError", "mismatch", "FP-STATE-10", true, false,
-       stack_of_other_shape},
+      {"flat_state_lacks", "fsdp", stack_with_bias, nested, with_full_state, loads, "RuntimeError",
+       "1[.]bias", "FP-STATE-9", true, false, stack},
+      {"flat_state_exceeds", "fsdp", stack, nested, with_sharded_state, loads, "RuntimeError", "1[.]bias",
+       "FP-STATE-9", true, false, stack_with_bias},
+      {"flat_state_of_another_shape", "fsdp", stack, nested, with_full_state, loads, "RuntimeError",
+       "1[.]weight", "FP-STATE-9", true, false, stack_of_other_shape},
+      {"flat_buffer_of_another_shape", "fsdp", with_buffer, root, with_full_state, loads, "RuntimeError",
+       "shift", "FP-STATE-9", true, false, with_other_buffer},
+      {"local_state_of_another", "fsdp", stack, nested, with_local_state, loads, "RuntimeError", "mismatch",
+       "FP-STATE-10", true, false, stack_of_other_shape},
       {"flat_optimizer_state_of_another_shape", "fsdp", stack, nested, trained,
        "optimizer_state_dict: {as: A, optimizer: O, kind: full}\nload_optimizer_state_dict: {from: A, "
        "optimizer: A}\n",
@@ -239,6 +228,12 @@ std::vector<std::string> split(const std::string& text, char at) {
   for (std::string part; std::getline(stream, part, at);)
     if (!part.empty()) parts.push_back(part);
   return parts;
+}
+
+bool is_for(const Refusal& refusal, const Sketch& sketch) {
+  const std::vector<std::string> apis = split(refusal.apis, ' ');
+  return std::find(apis.begin(), apis.end(), sketch.api) != apis.end() &&
+         (!refusal.needs_ranks || sketch.world > 1);
 }
 
 bool is_letter(char c) {
@@ -272,15 +267,12 @@ std::string filled_in(const std::string& text, const Sketch& sketch, int number)
 std::vector<std::string> refusals_for(const Sketch& sketch) {
   std::vector<std::string> names;
   for (const Refusal& each : table())
-    if (can_be_refused(each.name, sketch)) names.push_back(each.name);
+    if (is_for(each, sketch)) names.push_back(each.name);
   return names;
 }
 
 bool can_be_refused(const std::string& name, const Sketch& sketch) {
-  const Refusal& refusal = find(name);
-  const std::vector<std::string> apis = split(refusal.apis, ' ');
-  return std::find(apis.begin(), apis.end(), sketch.api) != apis.end() &&
-         (!refusal.needs_ranks || sketch.world > 1);
+  return is_for(find(name), sketch);
 }
 
 bool pytorch_refuses(const std::string& name) {

@@ -2,7 +2,6 @@
 // own, and stands at the end of a drawn scenario: whatever went before, the refusal is the same on every rank.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -29,7 +29,6 @@ void for_modules(Sketch& sketch, const std::function<bool(ModuleAt&)>& change) {
 Sketch without_block(Sketch sketch, int block) {
   // What kept its width now keeps the width before it.
   sketch.blocks.erase(sketch.blocks.begin() + block);
-  if (sketch.guard >= block) --sketch.guard;
   for_modules(sketch, [&](ModuleAt& module) {
     if (module.block == block) return false;
     if (module.block > block) --module.block;
@@ -138,7 +137,7 @@ class Smaller {
       with([&](Sketch& s) { s.*flag = false; });
     with([](Sketch& s) { s.comm_hook = 0; });
     with([](Sketch& s) { s.prefetch = Prefetch::by_itself; });
-    with([](Sketch& s) { s.guard = -1; });
+    with([](Sketch& s) { s.guard = false; });
     with([](Sketch& s) {
       s.scale = 0;
       for (Iteration& iteration : s.iterations) {

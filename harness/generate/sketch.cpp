@@ -48,22 +48,6 @@ bool low_precision(const Sketch& sketch) {
   return std::any_of(sketch.units.begin(), sketch.units.end(), computes_in);
 }
 
-bool has(const Sketch& sketch, AsideKind kind) {
-  const auto in = [&](const std::vector<Aside>& asides) {
-    return std::any_of(asides.begin(), asides.end(), [&](const Aside& each) { return each.kind == kind; });
-  };
-  return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [&](const Iteration& iteration) {
-    return in(iteration.before_step) ||
-           std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
-                       [&](const MicroBatch& each) { return in(each.before); });
-  });
-}
-
-bool has_block(const Sketch& sketch, BlockKind kind) {
-  return std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
-                     [&](const Block& block) { return block.kind == kind; });
-}
-
 bool exists(const Sketch& sketch, const ModuleAt& module) {
   if (module.is_root()) return module.inner < 0;
   if (module.block >= static_cast<int>(sketch.blocks.size())) return false;
@@ -213,9 +197,7 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
   if (sketch.prefetch != Prefetch::by_itself && (fsdp1 || chain_of_layers(sketch).size() < 3))
     return "FS-PREFETCH-3: lists are for units that run one after another";
   // What is recomputed gets its inputs as they were before the unit cast them.
-  if (low_precision(sketch) && std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
-                                           [](const Block& block) { return block.recompute; }))
-    return "recomputed in a small dtype";
+  if (low_precision(sketch) && recomputes(sketch)) return "recomputed in a small dtype";
   // A buffer is not cast by fully_shard, and by FSDP1 with a dtype of its own alone.
   if (has_block(sketch, BlockKind::shift) && low_precision(sketch))
     return "FS-MP-8: buffers keep their dtype";
@@ -224,12 +206,9 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
       return "a tensor that is ignored under one of its names";
   for (const Iteration& iteration : sketch.iterations)
     for (const MicroBatch& each : iteration.micro_batches)
-      if (each.input_gradient && (!sketch.frozen.empty() || has(sketch, AsideKind::set_requires_grad)))
+      if (each.input_gradient && (!sketch.frozen.empty() || has_aside(sketch, AsideKind::set_requires_grad)))
         return "a backward for the sake of an input, in which no parameter may be trained";
-  // What comes behind it would have to pass on what is not finite, on every rank, and what is before it to ask for it.
-  if (sketch.guard >= 0 && sketch.guard + 1 != static_cast<int>(sketch.blocks.size()))
-    return "a guard that is not behind the last block";
-  if (sketch.guard >= 0 && (!sketch.frozen.empty() || has(sketch, AsideKind::set_requires_grad)))
+  if (sketch.guard && (!sketch.frozen.empty() || has_aside(sketch, AsideKind::set_requires_grad)))
     return "a guard that no gradient may reach";
   return std::nullopt;
 }
@@ -258,8 +237,8 @@ std::optional<std::string> bad_step_in_backward(const Sketch& sketch) {
   if (!sketch.step_in_backward) return std::nullopt;
   if (is_fsdp1(sketch) || sketch.scale != 0 || !sketch.frozen.empty() || !sketch.ignored.empty() ||
       has_block(sketch, BlockKind::spare) || has_block(sketch, BlockKind::twice) ||
-      has(sketch, AsideKind::set_requires_grad) || has(sketch, AsideKind::failed_backward) ||
-      has(sketch, AsideKind::optimizer_state))
+      has_aside(sketch, AsideKind::set_requires_grad) || has_aside(sketch, AsideKind::failed_backward) ||
+      has_aside(sketch, AsideKind::optimizer_state))
     return "FS-HOOK-1: each parameter once for each reduction";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.clip != Clip::none || iteration.step || !iteration.before_step.empty())
@@ -328,7 +307,7 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
       if (sketch.in < 2) return "no batch is too wide";
       return std::nullopt;
     case AsideKind::failed_backward:
-      if (sketch.guard < 0) return "nobody looks whether gradients are finite";
+      if (!sketch.guard) return "nobody looks whether gradients are finite";
       if (std::none_of(sketch.blocks.begin(), sketch.blocks.end(), [](const Block& block) {
             return block.kind != BlockKind::relu && block.kind != BlockKind::shift;
           }))
@@ -345,6 +324,12 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
   }
 }
 
+// Whether units may be whole after it.
+bool leaves_whole(AsideKind kind) {
+  return kind == AsideKind::failed_backward || kind == AsideKind::eval_forward ||
+         kind == AsideKind::no_grad_forward || kind == AsideKind::unshard;
+}
+
 // A forward that no backward follows may leave parameters whole, and fully_shard forgets with the next shard what a whole
 // one was told, and FSDP1 does not see that another tensor has taken its place.
 bool changes_whole_parameters(const Sketch& sketch, const MicroBatch& micro_batch) {
@@ -352,8 +337,7 @@ bool changes_whole_parameters(const Sketch& sketch, const MicroBatch& micro_batc
   bool whole = false;
   for (const Aside& each : micro_batch.before) {
     if (each.kind == change && whole) return true;
-    whole = whole || each.kind == AsideKind::failed_backward || each.kind == AsideKind::eval_forward ||
-            each.kind == AsideKind::no_grad_forward || each.kind == AsideKind::unshard;
+    whole = whole || leaves_whole(each.kind);
   }
   return false;
 }
@@ -553,10 +537,29 @@ bool original_parameters(const Sketch& sketch, const Unit& unit) {
   return sketch.api == "composable" || unit.settings.value("use_orig_params", false);
 }
 
-bool calls_root_as_graph(const Sketch& sketch) {
-  return sketch.root_gain || sketch.guard >= 0 ||
-         std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
+bool has_aside(const Sketch& sketch, AsideKind kind) {
+  const auto in = [&](const std::vector<Aside>& asides) {
+    return std::any_of(asides.begin(), asides.end(), [&](const Aside& each) { return each.kind == kind; });
+  };
+  return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [&](const Iteration& iteration) {
+    return in(iteration.before_step) ||
+           std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
+                       [&](const MicroBatch& each) { return in(each.before); });
+  });
+}
+
+bool has_block(const Sketch& sketch, BlockKind kind) {
+  return std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
+                     [&](const Block& block) { return block.kind == kind; });
+}
+
+bool recomputes(const Sketch& sketch) {
+  return std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
                      [](const Block& block) { return block.recompute; });
+}
+
+bool calls_root_as_graph(const Sketch& sketch) {
+  return sketch.root_gain || sketch.guard || recomputes(sketch);
 }
 
 std::vector<int> shape_of(const Sketch& sketch, const ParameterAt& at) {
@@ -611,14 +614,13 @@ std::optional<std::string> why_illegal(const Sketch& sketch) {
 }
 
 std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
-  if (has(sketch, AsideKind::failed_backward))
+  if (has_aside(sketch, AsideKind::failed_backward))
     return "takes its final callback for queued after a failed backward";
   if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
   for (const std::string& each : sketch.refusals)
     if (!pytorch_refuses(each)) return "does not refuse everything";
   for (const Unit& unit : sketch.units)
-    if (unit.modules.size() > 1 && std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
-                                               [](const Block& block) { return block.recompute; }))
+    if (unit.modules.size() > 1 && recomputes(sketch))
       return "takes a recomputed module for one that has run in the unit's next forward";
   for (const Iteration& iteration : sketch.iterations) {
     for (const Aside& each : iteration.before_step)
@@ -631,8 +633,7 @@ std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
         return "is in the middle of a forward ever after one that failed";
       if (each.kind == AsideKind::optimizer_state && whole)
         return "names the optimizer's parameters by what the module shows, also while units are whole";
-      whole = whole || each.kind == AsideKind::eval_forward || each.kind == AsideKind::no_grad_forward ||
-              each.kind == AsideKind::unshard;
+      whole = whole || leaves_whole(each.kind);
     }
   }
   return std::nullopt;

@@ -128,7 +128,7 @@ struct Sketch {
   bool offload = false;  // of parameters, which takes an accelerator
   double comm_hook = 0;  // fsdp: what a hook multiplies the sum over ranks by; 0: no hook
   Prefetch prefetch = Prefetch::by_itself;  // fully_shard, of a chain of layers
-  int guard = -1;                     // the block behind which backward looks whether gradients are finite
+  bool guard = false;                 // backward looks behind the last block whether gradients are finite
   double scale = 0;                   // of the loss, by a gradient scaler; 0: none
   bool step_in_backward = false;      // fully_shard
   std::vector<std::string> refusals;  // programs that must be refused (refusals.hpp), at the end
@@ -162,6 +162,9 @@ bool is_sharded(const Sketch& sketch, const Unit& unit);
 int shard_group(const Sketch& sketch, const Unit& unit);
 
 bool original_parameters(const Sketch& sketch, const Unit& unit);
+bool has_aside(const Sketch& sketch, AsideKind kind);
+bool has_block(const Sketch& sketch, BlockKind kind);
+bool recomputes(const Sketch& sketch);  // any block
 bool calls_root_as_graph(const Sketch& sketch);
 std::vector<int> shape_of(const Sketch& sketch, const ParameterAt& parameter);
 // Of each unit: whether it is whole between a forward and what comes after it.

@@ -158,7 +158,8 @@ class Writer {
       forward.push_back({{"call", name}, {"args", {from}}, {"to", to}});
       if (sketch_.blocks[i].recompute) forward.back()["recompute"] = true;
       from = to;
-      if (sketch_.guard != static_cast<int>(i)) continue;
+    }
+    if (sketch_.guard) {
       forward.push_back({{"finite_gradient", from}, {"to", "guarded"}});
       from = "guarded";
     }
@@ -289,23 +290,11 @@ class Writer {
       case AsideKind::replace:
         return step({{"mutate", {{"parameter", name_of(sketch_, aside.at)}, {"how", "data"}, {"fill", 2}}}});
       case AsideKind::full_state:
-      case AsideKind::sharded_state: {
-        const bool full = aside.kind == AsideKind::full_state;
-        const std::string as = fmt::format("saved{}", states_++);
-        step({{"state_dict", {{"as", as}, {"kind", full ? "full" : "sharded"}}}});
-        observe({"state_dict:" + as}, "saved");
-        // A sharded state dict may be the shards themselves.
-        if (full) step({{"zero_parameters", "model"}});
-        step({{"load_state_dict", as}});
-        return observe({"parameters"}, "loaded");
-      }
-      case AsideKind::local_state: {
-        const std::string as = fmt::format("saved{}", states_++);
-        step({{"state_dict", {{"as", as}, {"kind", "local"}}}});
-        step({{"zero_parameters", "model"}});
-        step({{"load_state_dict", as}});
-        return observe({"parameters"}, "loaded");
-      }
+        return saved_and_loaded("full");
+      case AsideKind::sharded_state:
+        return saved_and_loaded("sharded");
+      case AsideKind::local_state:
+        return saved_and_loaded("local");
       case AsideKind::first_rank_state:
         return first_rank_state();
       case AsideKind::optimizer_state: {
@@ -362,6 +351,16 @@ class Writer {
     for (const Json& each : steps) steps_ += indented(entry(each));
     attempts_.emplace_back(name, message);
     observe({"trace"}, "failed");  // so that its collectives are not counted with those of training
+  }
+
+  void saved_and_loaded(const std::string& kind) {
+    const std::string as = fmt::format("saved{}", states_++);
+    step({{"state_dict", {{"as", as}, {"kind", kind}}}});
+    if (kind != "local") observe({"state_dict:" + as}, "saved");
+    // A sharded state dict may be the shards themselves.
+    if (kind != "sharded") step({{"zero_parameters", "model"}});
+    step({{"load_state_dict", as}});
+    observe({"parameters"}, "loaded");
   }
 
   void first_rank_state() {
@@ -470,14 +469,9 @@ class Writer {
       finish(iteration);
     }
     observe({"training_state", "registered_parameters"}, "end");
-    if (has_buffers()) observe({"buffers"}, "end");
+    if (has_block(sketch_, BlockKind::shift)) observe({"buffers"}, "end");
     if (counts_hooks()) observe({"counters"}, "end");
     if (sketch_.offload) observe({"devices"}, "end");
-  }
-
-  bool has_buffers() const {
-    return std::any_of(sketch_.blocks.begin(), sketch_.blocks.end(),
-                       [](const Block& block) { return block.kind == BlockKind::shift; });
   }
 
   // What is done with the gradients of an iteration.
@@ -541,19 +535,9 @@ class Writer {
   bool counts_hooks() const {
     if (sketch_.step_in_backward) return true;
     if (sketch_.api != "fsdp" || !sketch_.auto_wrap.is_null() || !sketch_.frozen.empty()) return false;
-    for (const Block& block : sketch_.blocks)
-      if (block.kind == BlockKind::twice || block.kind == BlockKind::spare || block.recompute) return false;
-    for (const Iteration& iteration : sketch_.iterations) {
-      const auto fails_or_freezes = [](const Aside& aside) {
-        return aside.kind == AsideKind::set_requires_grad || aside.kind == AsideKind::failed_backward ||
-               aside.kind == AsideKind::failed_forward;
-      };
-      const auto any = [&](const std::vector<Aside>& asides) {
-        return std::any_of(asides.begin(), asides.end(), fails_or_freezes);
-      };
-      if (any(iteration.before_step) || any(iteration.micro_batches.front().before)) return false;
-    }
-    return true;
+    return !has_block(sketch_, BlockKind::twice) && !has_block(sketch_, BlockKind::spare) &&
+           !recomputes(sketch_) && !has_aside(sketch_, AsideKind::set_requires_grad) &&
+           !has_aside(sketch_, AsideKind::failed_backward) && !has_aside(sketch_, AsideKind::failed_forward);
   }
 
   void expect(Json expectation, const char* clause) {
