@@ -107,7 +107,6 @@ void FSDPState::activate(std::unique_ptr<FSDPParamGroup> group, at::Device devic
     registry.add(Engine::per_parameter, group_->params()[i]->parameter(), weak_from_this(), i);
 }
 
-// Forward is being run again in backward, for activation checkpointing.
 bool FSDPState::recomputes() const {
   return training_state_ == TrainingState::pre_backward && in_backward();
 }

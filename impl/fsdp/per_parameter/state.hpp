@@ -58,8 +58,6 @@ class FSDPState : public std::enable_shared_from_this<FSDPState> {
 
   void set_post_optim_event(std::shared_ptr<c10::Event> event);
 
-  /// Whether forward runs again in backward.
-  bool recomputes() const;
   TensorList pre_forward(TensorList inputs);
   TensorList post_forward(TensorList outputs);
   void pre_backward();
@@ -76,6 +74,8 @@ class FSDPState : public std::enable_shared_from_this<FSDPState> {
 
  private:
   friend struct FinalCallback;
+  /// Whether forward runs again in backward, for activation checkpointing.
+  bool recomputes() const;
   TensorList run_before(TensorList inputs);
   TensorList run_after(size_t module, TensorList outputs);
   void lazy_init();
