@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "harness/sdk/cpp/build_model.hpp"
+#include "harness/sdk/cpp/parameter_source.hpp"
 #include "reference/flat_units.hpp"
 #include "reference/fully_shard.hpp"
 
@@ -207,7 +208,7 @@ sdk::StateDict Rank::state_dict(sdk::Model& model, const std::string& kind) {
     if (!flat) continue;
     for (const FlatUnit::Buffer& buffer : flat->buffers) {
       for (sdk::Exposed& item : state.items) {
-        if (item.name == buffer.name) item.value = item.value.to(buffer.original);
+        if (sdk::join_path(model.module->path(), item.name) == buffer.name) item.value = item.value.to(buffer.original);
       }
     }
   }
@@ -246,7 +247,9 @@ std::vector<Unit*> Rank::units_of(const sdk::Model& model) const {
   std::vector<Unit*> units;
   const auto sharded = sharded_.find(model.instance);
   if (sharded == sharded_.end()) return units;
-  for (const auto& unit : sharded->second.units) units.push_back(unit.get());
+  for (const auto& unit : sharded->second.units) {
+    if (unit->is_inside(model.module->path())) units.push_back(unit.get());
+  }
   return units;
 }
 

@@ -24,10 +24,12 @@ const HostTensor& tensor_named(const Observation& observation, const Json& name)
   return found->second;
 }
 
-ItemRead read_item(const Observation& observation, const Json& item, const Place& list_place) {
+// `part`: the path of the module that names are relative to, "" for the model itself.
+ItemRead read_item(const Observation& observation, const Json& item, const Place& list_place,
+                   const std::string& part) {
   ItemRead read;
   read.described.place = list_place;
-  read.described.place.name = item.at("name").get<std::string>();
+  read.described.place.name = (part.empty() ? "" : part + ".") + item.at("name").get<std::string>();
   read.described.global_shape = item.at("global_shape").get<std::vector<std::int64_t>>();
   for (std::int64_t size : read.described.global_shape) {
     if (size < 0)
@@ -137,10 +139,12 @@ void read_entries(const Observation& observation, const ProgramMap& program, boo
       if (is_register(where.what)) {
         sink.on_register(where, tensor_named(observation, entry.at("tensor")));
       } else if (is_tensor_list(where.what)) {
+        const auto& parts = program.at(observation.step).parts;
+        const auto part = parts.find(where.what);
         for (const Json& item : entry.at("items")) {
           // One bad item says nothing about the others of its list.
           try {
-            sink.on_item(read_item(observation, item, where));
+            sink.on_item(read_item(observation, item, where, part == parts.end() ? "" : part->second));
           } catch (const EntryFault& fault) {
             report(fault.code, fault.what());
           }

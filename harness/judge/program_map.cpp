@@ -60,6 +60,7 @@ ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
   std::map<std::string, ModelState> models;
   std::string phase = "construction";
   std::vector<std::string> attempts;
+  std::map<std::string, std::string> parts;
   auto acted_out = [&](int step) {
     auto end = failed.lower_bound(step);
     return end == failed.end() || step <= end->second || step == end->first;
@@ -82,6 +83,11 @@ ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
     if (acted_out(size())) {
       if (std::string now = phase_of(facts.verb, step); !now.empty()) phase = now;
       follow(models[facts.model], facts.verb, step);
+      if (facts.verb == "state_dict" || facts.verb == "optimizer_state_dict") {
+        const std::string taken = "state_dict:" + step.value("as", "");
+        parts.erase(taken);
+        if (std::string part = step.value("module", ""); !part.empty()) parts[taken] = std::move(part);
+      }
       // A backward belongs to whichever models took part in its loss: it settles all of them.
       if (facts.verb == "backward") {
         for (auto& [name, state] : models) state.unsharded = false;
@@ -89,6 +95,7 @@ ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
     }
     facts.phase = phase;
     facts.casts = models[facts.model].casts;
+    facts.parts = parts;
     facts.settled = !models[facts.model].unsharded && models[facts.model].summons == 0;
 
     if (facts.verb == "attempt_begin") attempts.push_back(step.value("name", ""));

@@ -31,6 +31,8 @@ struct StepFacts {
   // that follows, and inside a summon scope. Only settled observations prove that something is sharded.
   bool settled = true;
   std::vector<Cast> casts;  // of the step's model since it was built
+  // Of the state dicts at hand that were taken of a part of a model: the part's path, by `state_dict:NAME`.
+  std::map<std::string, std::string> parts;
 };
 
 // Where attempts failed: step of the attempt's end → the step that raised. What stands between was not acted

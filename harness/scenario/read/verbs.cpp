@@ -84,7 +84,8 @@ std::vector<Verb> make_verbs() {
   static const Rule scope{.types = types::string, .words = {"no_sync", "no_grad", "summon"}};
   const Field targets{"targets", rules::names, true};
   const Field main_model = model;
-  Fields scope_arguments = {{"scope", scope, true}, model};
+  const Field part{"module", rules::name, false, {}, "this part of it alone"};
+  Fields scope_arguments = {{"scope", scope, true}, model, part};
   for (Field argument : summon_arguments()) {
     argument.fallback = nullptr;  // filled in for summon only
     scope_arguments.push_back(std::move(argument));
@@ -245,7 +246,7 @@ std::vector<Verb> make_verbs() {
        "from now on method '{method}' of module '{module}' counts as its forward"},
       {"register_comm_hook",
        "model",
-       {main_model, {"scale", rules::number, false, 1.0, "each rank's gradient is multiplied by it"}},
+       {main_model, part, {"scale", rules::number, false, 1.0, "each rank's gradient is multiplied by it"}},
        "let a hook reduce the gradients of '{model}': the sum over ranks, scaled by {scale}"},
       {"enter", "scope", scope_arguments, "enter {scope}"},
       {"leave", "scope", scope_arguments, "leave {scope}"},
@@ -283,6 +284,7 @@ std::vector<Verb> make_verbs() {
        "as",
        {{"as", rules::name, true},
         model,
+        part,
         {"kind", {.types = types::string, .words = {"full", "sharded", "local"}}, false, "full"},
         {"rank0_only", rules::boolean, false, {}, "the other ranks take part and get nothing"},
         {"offload_to_cpu", rules::boolean, false, {}, "its tensors lie in host memory"}},
@@ -291,6 +293,7 @@ std::vector<Verb> make_verbs() {
        "from",
        {{"from", rules::name, true},
         model,
+        part,
         {"broadcast_from_rank0", rules::boolean, false, {}, "the first rank's, whatever the others have"}},
        "load state dict '{from}'"},
       {"optimizer_state_dict",
@@ -328,6 +331,7 @@ std::vector<Verb> make_verbs() {
        {{"max_norm", rules::number, true},
         {"norm_type", {.types = types::number | types::string, .words = {"inf"}}, false, 2.0},
         model,
+        part,
         {"into", rules::name, false, "norm"}},
        "clip the gradients to norm {max_norm}, noting the norm as '{into}'"},
       {"end_process",

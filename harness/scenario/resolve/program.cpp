@@ -164,6 +164,8 @@ class Unroller {
       for (const Field& field : summon_arguments())
         if (const DataTree* value = arguments.find(field.name))
           mistakes_.add(value->place, "'" + field.name + "' belongs to scope summon only");
+      if (const DataTree* part = arguments.find("module"); part && arguments.text_at("scope") == "no_grad")
+        mistakes_.add(part->place, "scope no_grad is the whole program's, not a module's");
     }
   }
 

@@ -38,7 +38,7 @@ struct Identity {
 // An instance of the case, alive from `build` to the end of the case or the next `build` of the same name.
 struct Model {
   std::string instance;
-  std::shared_ptr<Module> module;
+  std::shared_ptr<Module> module;  // or a part of it, where a step names one; then names are relative to that
   Json plan;  // null: none
 };
 

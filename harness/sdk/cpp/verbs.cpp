@@ -91,9 +91,14 @@ void Verbs::act(const Json& step) {
   if (verb == "zero_parameters") return operations_.zero_parameters(model(step));
   if (verb == "foreach_mul") return foreach_mul(step);
   if (verb == "clip_grad_norm") {
+    Model of = part(step);
     in_.registers_[step.value("into", "norm")] = {
-        operations_.clip_grad_norm(model(step), step.at("max_norm"), norm_type(step))};
+        operations_.clip_grad_norm(of, step.at("max_norm"), norm_type(step))};
     return;
+  }
+  if (verb == "register_comm_hook") {
+    Model of = part(step);
+    return operations_.control(of, step);
   }
   if (verb == "delay") return delay(step);
   if (verb == "end_process") {
@@ -112,7 +117,6 @@ void Verbs::act(const Json& step) {
                                                  "set_force_sum_reduction_for_comms",
                                                  "set_all_reduce_hook",
                                                  "set_post_optim_event",
-                                                 "register_comm_hook",
                                                  "unshard",
                                                  "wait_unshard",
                                                  "reshard",
@@ -121,6 +125,12 @@ void Verbs::act(const Json& step) {
   if (std::find(controls.begin(), controls.end(), verb) != controls.end())
     return operations_.control(model(step), step);
   throw std::invalid_argument("no verb is called \"" + verb + "\"");
+}
+
+Model Verbs::part(const Json& step) {
+  const Model& whole = model(step);
+  Module& module = whole.module->child(step.value("module", ""));
+  return {whole.instance, std::dynamic_pointer_cast<Module>(module.shared_from_this()), whole.plan};
 }
 
 void Verbs::build(const Json& step) {
@@ -312,7 +322,8 @@ void Verbs::enter(const Json& step) {
     in_.scopes_.push_back([&in = in_] { --in.no_grad_depth_; });
     return;
   }
-  in_.scopes_.push_back(operations_.enter(model(step), step));
+  Model of = part(step);
+  in_.scopes_.push_back(operations_.enter(of, step));
 }
 
 void Verbs::leave(const Json&) {
@@ -323,7 +334,7 @@ void Verbs::leave(const Json&) {
 }
 
 void Verbs::state_dict(const Json& step) {
-  Model& of = model(step);
+  Model of = part(step);
   const bool has_options = step.contains("rank0_only") || step.contains("offload_to_cpu");
   const FullStateDictOptions options{step.value("rank0_only", false), step.value("offload_to_cpu", false)};
   in_.state_dicts_[step.at("as")] = {of.instance,
@@ -333,8 +344,9 @@ void Verbs::state_dict(const Json& step) {
 
 void Verbs::load_state_dict(const Json& step) {
   const StateDict& state = in_.state_dicts_.at(step.at("from")).second;
-  if (step.value("broadcast_from_rank0", false)) return operations_.broadcast_state_dict(model(step), state);
-  operations_.load_state_dict(model(step), state);
+  Model of = part(step);
+  if (step.value("broadcast_from_rank0", false)) return operations_.broadcast_state_dict(of, state);
+  operations_.load_state_dict(of, state);
 }
 
 void Verbs::optimizer_state_dict(const Json& step) {

@@ -32,6 +32,8 @@ class Verbs {
   void delay(const Json& step);
 
   Model& model(const Json& step) { return in_.model(step.value("model", "model")); }
+  // Of the step's model what `module` names, as a model of its own.
+  Model part(const Json& step);
   Scaler& scaler(const Json& step) { return *in_.scalers_.at(step.value("scaler", "scaler")); }
   Tensors value(const std::string& name);  // of the data file, else of a register
   at::Tensor one(const std::string& name);

@@ -394,6 +394,25 @@ TEST(Interpreter, SavesZeroesAndLoads) {
   EXPECT_EQ(run.tensor("state_dict:saved").item<float>(), 3);
 }
 
+TEST(Interpreter, AStateDictOfAPartHasNamesRelativeToIt) {
+  CaseInMemory c;
+  c.model({{"type", "Sequential"},
+           {"class", "Sequential"},
+           {"children",
+            Json::array({Json::array({"0", linear(1, 1, false)}), Json::array({"1", linear(1, 1, false)})})}})
+      .parameter("0.weight", at::full({1, 1}, 2.f))
+      .parameter("1.weight", at::full({1, 1}, 3.f));
+  c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "host"}},
+           {{"verb", "move"}, {"model", "model"}},
+           {{"verb", "state_dict"}, {"as", "saved"}, {"model", "model"}, {"module", "1"}, {"kind", "full"}},
+           {{"verb", "load_state_dict"}, {"from", "saved"}, {"model", "model"}, {"module", "0"}},
+           observe({"parameters", "state_dict:saved"})});
+  const Played run(c);
+  ASSERT_EQ(run.entry("state_dict:saved")["items"].size(), 1u);
+  EXPECT_EQ(run.entry("state_dict:saved")["items"][0]["name"], "weight");
+  EXPECT_EQ(run.tensor("parameters", 0).item<float>(), 3);
+}
+
 TEST(Interpreter, AStateDictForTheFirstRankAlone) {
   CaseInMemory c;
   one_weight(c);

@@ -16,7 +16,7 @@ from fsdp_cts_sdk.errors import LONGEST_MESSAGE, StepFailed, Unsupported, error_
 from fsdp_cts_sdk.modules import TYPES, types_in
 from fsdp_cts_sdk.observer import Observation, Observer, observables
 from fsdp_cts_sdk.operations import Operations, StateDict
-from fsdp_cts_sdk.verbs import VERBS
+from fsdp_cts_sdk.verbs import VERBS, part_of
 
 Step = dict[str, Any]
 
@@ -118,7 +118,7 @@ class Interpreter:
         if step["scope"] == "no_grad":
             scope: AbstractContextManager[Any] = torch.no_grad()
         else:
-            scope = self.operations.enter(self.context.model(step.get("model", "model")), step)
+            scope = self.operations.enter(part_of(self, step), step)
         scope.__enter__()
         self._scopes.append(scope)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,13 @@ class Model:
             raise KeyError(f"model '{self.instance}' has no module '{path}'")
         return self.modules[path]
 
+    def part(self, path: str) -> Model:
+        """What stands at the path, for operations that look at nothing of a model but its module."""
+        if not path:
+            return self
+        part = copy.copy(self)
+        part.module, part.built = self.now(path), self.submodule(path)
+        return part
 
     def now(self, path: str) -> nn.Module:
         """What stands at the path now, its wrapper if it has one."""

@@ -29,6 +29,11 @@ def _model(run: Interpreter, step: Step) -> Model:
     return run.context.model(step.get("model", "model"))
 
 
+def part_of(run: Interpreter, step: Step) -> Model:
+    """The step's model, or what `module` names of it."""
+    return _model(run, step).part(step.get("module", ""))
+
+
 def _build(run: Interpreter, step: Step) -> None:
     case, instance = run.context.case, step["model"]
     # "cpu" stands for the testee's own device; it is where models live unless a case says otherwise.
@@ -181,7 +186,7 @@ def _set_requires_grad(run: Interpreter, step: Step) -> None:
 
 
 def _state_dict(run: Interpreter, step: Step) -> None:
-    model = _model(run, step)
+    model = part_of(run, step)
     if "rank0_only" in step or "offload_to_cpu" in step:
         state = run.operations.full_state_dict(model, step.get("rank0_only", False), step.get("offload_to_cpu", False))
     else:
@@ -192,7 +197,7 @@ def _state_dict(run: Interpreter, step: Step) -> None:
 
 def _load_state_dict(run: Interpreter, step: Step) -> None:
     load = run.operations.broadcast_state_dict if step.get("broadcast_from_rank0", False) else run.operations.load_state_dict
-    load(_model(run, step), run.state_dicts[step["from"]])
+    load(part_of(run, step), run.state_dicts[step["from"]])
 
 
 def _optimizer_state_dict(run: Interpreter, step: Step) -> None:
@@ -221,7 +226,7 @@ def _foreach_mul(run: Interpreter, step: Step) -> None:
 
 
 def _clip_grad_norm(run: Interpreter, step: Step) -> None:
-    norm = run.operations.clip_grad_norm(_model(run, step), step["max_norm"], float(step.get("norm_type", 2.0)))
+    norm = run.operations.clip_grad_norm(part_of(run, step), step["max_norm"], float(step.get("norm_type", 2.0)))
     run.context.registers[step.get("into", "norm")] = (norm,)
 
 
@@ -285,7 +290,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "leaf": ("other", _leaf),
     "take_gradient": ("other", _take_gradient),
     "step_in_backward": ("optimizer", _step_in_backward),
-    "register_comm_hook": ("other", _control),
+    "register_comm_hook": ("other", lambda run, step: run.operations.control(part_of(run, step), step)),
     "step": ("optimizer", lambda run, step: run.optimizer(step.get("optimizer", "optimizer")).step()),
     "mode": ("other", lambda run, step: run.operations.set_training(_model(run, step), step["mode"] == "train")),
     "meanwhile": ("other", lambda run, step: run.meanwhile.append(step)),

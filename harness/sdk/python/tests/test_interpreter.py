@@ -256,6 +256,15 @@ class Programs(unittest.TestCase):
         self.assertTrue(torch.equal(tensors_of(seen[1], "parameters")["0.weight"], DATA["parameters/model/0.weight"]))
         self.assertEqual(len(tensors_of(seen[1], "state_dict:s")), 4)
 
+    def test_the_state_dict_of_a_part_has_names_relative_to_it(self) -> None:
+        save = step("state_dict", **{"as": "s"}, kind="full", module="0")
+        load = step("load_state_dict", **{"from": "s"}, module="0")
+        (seen,) = run(BUILD, save, step("zero_parameters"), load, observe("parameters", "state_dict:s"))
+        self.assertEqual(list(tensors_of(seen, "state_dict:s")), ["weight", "bias"])
+        loaded = tensors_of(seen, "parameters")
+        self.assertTrue(torch.equal(loaded["0.weight"], DATA["parameters/model/0.weight"]))
+        self.assertFalse(loaded["1.weight"].any())
+
     def test_a_state_dict_with_options_is_the_testees_own(self) -> None:
         save = step("state_dict", **{"as": "s"}, kind="full", rank0_only=True)
         with self.assertRaisesRegex(Unsupported, "no options"):
