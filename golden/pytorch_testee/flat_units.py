@@ -50,10 +50,10 @@ def apply_wrapper(model: Model, unit: dict[str, Any], groups: Groups, init: Modu
 
 def _wrapped(model: Model, module: nn.Module, unit: dict[str, Any], groups: Groups, init: ModuleInit) -> nn.Module:
     context = unit.get("enable_wrap")
+    by_init = {"param_init_fn": init} if unit.get("param_init") else {}
     if context is None:
-        arguments = {"param_init_fn": init} if unit.get("param_init") else {}
-        return FullyShardedDataParallel(module, **_wrapper_arguments(model, unit, groups), **arguments)
-    explicit = _asked_arguments(model, unit, groups)
+        return FullyShardedDataParallel(module, **_wrapper_arguments(model, unit, groups), **by_init)
+    explicit = {**_asked_arguments(model, unit, groups), **by_init}
     if context == "outside":
         return wrap(module, **explicit)
     with enable_wrap(wrapper_cls=FullyShardedDataParallel, **_wrapper_arguments(model, context, groups)):

@@ -7,6 +7,7 @@
 
 #include "harness/generate/draw.hpp"
 #include "harness/generate/fit.hpp"
+#include "harness/generate/pytorch.hpp"
 #include "harness/generate/shrink.hpp"
 #include "harness/protocol/whole_file.hpp"
 #include "harness/suite/pipeline.hpp"

@@ -109,7 +109,7 @@ const std::vector<Refusal>& table() {
        forwards, "RuntimeError", "FSDP state has already been lazily initialized for 0",
        "FS-ERR-1 FS-ROOT-1"},
       {"tied_across_units", "fully_shard", tied, "[{modules: [a]}, {modules: [b]}, {modules: ['']}]", build,
-       sharded_and_forward, "ValueError", "already managed by another", "FS-ERR-1 FS-SHARD-8"},
+       sharded_and_forward, "ValueError", "already managed by another", "FS-ERR-1 FS-SHARD-8", false},
       {"on_meta", "fully_shard", stack, nested, "build: {model: M, device: meta}\n", sharded_and_forward,
        "RuntimeError", "still on meta device: ..(0.weight', '0.bias|1.weight)'.", "FS-ERR-1 FS-META-1"},
       {"several_dtypes", "fully_shard", of_two_dtypes, root,
@@ -203,7 +203,7 @@ const std::vector<Refusal>& table() {
       {"flat_buffer_of_another_shape", "fsdp", with_buffer, root, with_full_state, loads, "RuntimeError",
        "shift", "FP-STATE-9", true, false, with_other_buffer},
       {"local_state_of_another", "fsdp", stack, nested, with_local_state, loads, "RuntimeError", "mismatch",
-       "FP-STATE-10", true, false, stack_of_other_shape},
+       "FP-STATE-10", false, false, stack_of_other_shape},
       {"flat_optimizer_state_of_another_shape", "fsdp", stack, nested, trained,
        "optimizer_state_dict: {as: A, optimizer: O, kind: full}\nload_optimizer_state_dict: {from: A, "
        "optimizer: A}\n",

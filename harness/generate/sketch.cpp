@@ -30,18 +30,9 @@ std::vector<std::string> inner_names(const Block& block) {
   }
 }
 
-bool is_fsdp1(const Sketch& sketch) {
-  return sketch.api != "fully_shard";
-}
-
 bool is_hybrid(const Unit& unit) {
   const std::string strategy = unit.settings.value("sharding_strategy", "");
   return strategy == "HYBRID_SHARD" || strategy == "_HYBRID_SHARD_ZERO2";
-}
-
-bool computes_in(const Unit& unit) {
-  const Json policy = unit.settings.value("mixed_precision", Json());
-  return policy.is_object() && policy.contains("param_dtype");
 }
 
 bool low_precision(const Sketch& sketch) {
@@ -324,12 +315,6 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
   }
 }
 
-// Whether units may be whole after it.
-bool leaves_whole(AsideKind kind) {
-  return kind == AsideKind::failed_backward || kind == AsideKind::eval_forward ||
-         kind == AsideKind::no_grad_forward || kind == AsideKind::unshard;
-}
-
 // A forward that no backward follows may leave parameters whole, and fully_shard forgets with the next shard what a whole
 // one was told, and FSDP1 does not see that another tensor has taken its place.
 bool changes_whole_parameters(const Sketch& sketch, const MicroBatch& micro_batch) {
@@ -562,6 +547,20 @@ bool calls_root_as_graph(const Sketch& sketch) {
   return sketch.root_gain || sketch.guard || recomputes(sketch);
 }
 
+bool is_fsdp1(const Sketch& sketch) {
+  return sketch.api != "fully_shard";
+}
+
+bool computes_in(const Unit& unit) {
+  const Json policy = unit.settings.value("mixed_precision", Json());
+  return policy.is_object() && policy.contains("param_dtype");
+}
+
+bool leaves_whole(AsideKind kind) {
+  return kind == AsideKind::failed_backward || kind == AsideKind::eval_forward ||
+         kind == AsideKind::no_grad_forward || kind == AsideKind::unshard;
+}
+
 std::vector<int> shape_of(const Sketch& sketch, const ParameterAt& at) {
   const std::size_t block = at.module.is_root() ? sketch.blocks.size() : at.module.block;
   const int before = width_before(sketch, block);
@@ -611,32 +610,6 @@ std::optional<std::string> why_illegal(const Sketch& sketch) {
   for (const std::string& each : sketch.refusals)
     if (!can_be_refused(each, sketch)) return "a program for another API or world";
   return bad_program(sketch);
-}
-
-std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
-  if (has_aside(sketch, AsideKind::failed_backward))
-    return "takes its final callback for queued after a failed backward";
-  if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
-  for (const std::string& each : sketch.refusals)
-    if (!pytorch_refuses(each)) return "does not refuse everything";
-  for (const Unit& unit : sketch.units)
-    if (unit.modules.size() > 1 && recomputes(sketch))
-      return "takes a recomputed module for one that has run in the unit's next forward";
-  for (const Iteration& iteration : sketch.iterations) {
-    for (const Aside& each : iteration.before_step)
-      if (each.kind == AsideKind::failed_forward) return "keeps what a failed forward has gathered";
-    bool whole = false;
-    for (const Aside& each : iteration.micro_batches.front().before) {
-      if (each.kind == AsideKind::summon && whole && !each.options.value("writeback", true))
-        return "computes with what a scope was to discard, in units that were whole";
-      if (each.kind == AsideKind::failed_forward && is_fsdp1(sketch))
-        return "is in the middle of a forward ever after one that failed";
-      if (each.kind == AsideKind::optimizer_state && whole)
-        return "names the optimizer's parameters by what the module shows, also while units are whole";
-      whole = whole || leaves_whole(each.kind);
-    }
-  }
-  return std::nullopt;
 }
 
 }  // namespace fsdp_cts::generate

@@ -161,6 +161,9 @@ int unit_of(const Sketch& sketch, const ParameterAt& parameter);
 bool is_sharded(const Sketch& sketch, const Unit& unit);
 int shard_group(const Sketch& sketch, const Unit& unit);
 
+bool is_fsdp1(const Sketch& sketch);  // the wrapper or the composable form
+bool computes_in(const Unit& unit);   // in a param_dtype
+bool leaves_whole(AsideKind kind);    // units that it does not free, for what comes next
 bool original_parameters(const Sketch& sketch, const Unit& unit);
 bool has_aside(const Sketch& sketch, AsideKind kind);
 bool has_block(const Sketch& sketch, BlockKind kind);
@@ -173,8 +176,5 @@ bool frees_after_forward(const Sketch& sketch, const Unit& unit);
 // What documentation or a clause calls an error, or leaves open, with the clause; nothing if the sketch may
 // be acted out. Draws are made legal, and what shrinking makes must be.
 std::optional<std::string> why_illegal(const Sketch& sketch);
-
-// What PyTorch 2.11 is known to do otherwise than clauses say, so that its runs leave such sketches out.
-std::optional<std::string> why_not_for_pytorch(const Sketch& sketch);
 
 }  // namespace fsdp_cts::generate

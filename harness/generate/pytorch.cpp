@@ -1,0 +1,123 @@
+#include "harness/generate/pytorch.hpp"
+
+#include <algorithm>
+
+#include "harness/generate/refusals.hpp"
+
+namespace fsdp_cts::generate {
+namespace {
+
+// A parameter of which the last rank of the shard group holds no row.
+bool has_empty_shard(const Sketch& sketch) {
+  const std::vector<ParameterInfo> all = parameters_of(sketch);
+  return std::any_of(all.begin(), all.end(), [&](const ParameterInfo& each) {
+    const int unit = unit_of(sketch, each.at);
+    if (unit < 0) return false;
+    const int ranks = shard_group(sketch, sketch.units[unit]), rows = shape_of(sketch, each.at).front();
+    return (rows + ranks - 1) / ranks * (ranks - 1) >= rows;
+  });
+}
+
+// Whether the unit owns parameters, and all are such.
+template <typename Such>
+bool owns_only(const Sketch& sketch, const Unit& unit, Such such) {
+  bool owns = false;
+  for (const ParameterInfo& each : parameters_of(sketch)) {
+    const int owner = unit_of(sketch, each.at);
+    if (owner < 0 || &sketch.units[owner] != &unit) continue;
+    if (!such(each)) return false;
+    owns = true;
+  }
+  return owns;
+}
+
+bool is_unreached(const Sketch& sketch, const Unit& unit) {
+  return owns_only(sketch, unit, [](const ParameterInfo& each) { return !each.used; });
+}
+
+bool is_frozen(const Sketch& sketch, const Unit& unit) {
+  return owns_only(sketch, unit, [&](const ParameterInfo& each) {
+    return std::any_of(sketch.frozen.begin(), sketch.frozen.end(),
+                       [&](const ParameterAt& pattern) { return takes(pattern, each.at); });
+  });
+}
+
+bool waits_for_gradients(const Sketch& sketch) {
+  return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [](const Iteration& iteration) {
+    return std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
+                       [](const MicroBatch& each) { return !each.sync; });
+  });
+}
+
+std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
+  for (const Unit& unit : sketch.units) {
+    if (unit.modules.size() > 1 && recomputes(sketch))
+      return "takes a recomputed module for one that has run in the unit's next forward";
+    if (unit.settings.value("reshard_after_forward", Json()) == 1)
+      return "writes into its log, and does not warn, that to one rank means no resharding";
+    if (is_unreached(sketch, unit) && waits_for_gradients(sketch))
+      return "looks for waiting gradients in what was never gathered";
+    if (unit.divide_factor != 0 && shard_group(sketch, unit) == 1)
+      return "divides otherwise by a factor where a shard group is of one";
+  }
+  for (const ParameterAt& each : sketch.columns)
+    if (const int unit = unit_of(sketch, each);
+        unit >= 0 && sketch.units[unit].settings.value("reshard_after_forward", Json()).is_number())
+      return "cannot gather again what is cut on another dimension and lies with a smaller group";
+  if (sketch.scale != 0 && !sketch.ignored.empty())
+    return "its scaler takes sharded gradients or plain ones, not both";
+  for (const Iteration& iteration : sketch.iterations) {
+    if (iteration.overflow) return "its testee writes plain values, which gradients of shards are not";
+    if (iteration.clip == Clip::largest && has_empty_shard(sketch))
+      return "raises for the infinity norm on a rank that holds nothing of a gradient";
+    for (const Aside& each : iteration.micro_batches.front().before) {
+      if (each.kind != AsideKind::optimizer_state) continue;
+      if (each.value)
+        return "gives a new optimizer no state where gradients are left, and then has nowhere to load a full "
+               "one";
+      if (has_block(sketch, BlockKind::spare)) return "wants a state of each parameter, also of unused ones";
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
+  if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
+  if (has_aside(sketch, AsideKind::first_rank_state))
+    return "offloads a state dict by freeing what it still uses where the model is in host memory";
+  if (has_aside(sketch, AsideKind::local_state) && !sketch.mesh.empty())
+    return "has no local state dicts over a mesh";
+  for (const Unit& unit : sketch.units) {
+    if (!is_sharded(sketch, unit) && is_unreached(sketch, unit))
+      return "leaves views in place of parameters that backward does not reach";
+    if (is_frozen(sketch, unit) && !original_parameters(sketch, unit) && !frees_after_forward(sketch, unit))
+      return "takes a frozen flat parameter that was left whole for freed";
+    if (computes_in(unit) && !is_sharded(sketch, unit) && waits_for_gradients(sketch))
+      return "adds up gradients of a low precision where none of that dtype may stand";
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
+  if (has_aside(sketch, AsideKind::failed_backward))
+    return "takes its final callback for queued after a failed backward";
+  if (has_aside(sketch, AsideKind::failed_forward))
+    return "keeps what a failed forward has gathered, and in FSDP1 is in the middle of a forward ever after";
+  for (const std::string& each : sketch.refusals)
+    if (!pytorch_refuses(each)) return "does not refuse everything";
+  for (const Iteration& iteration : sketch.iterations) {
+    bool whole = false;
+    for (const Aside& each : iteration.micro_batches.front().before) {
+      if (each.kind == AsideKind::summon && whole && !each.options.value("writeback", true))
+        return "computes with what a scope was to discard, in units that were whole";
+      if (each.kind == AsideKind::optimizer_state && whole)
+        return "names the optimizer's parameters by what the module shows, also while units are whole";
+      whole = whole || leaves_whole(each.kind);
+    }
+  }
+  return is_fsdp1(sketch) ? why_not_in_fsdp1(sketch) : why_not_in_fully_shard(sketch);
+}
+
+}  // namespace fsdp_cts::generate
