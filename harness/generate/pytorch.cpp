@@ -18,25 +18,31 @@ bool has_empty_shard(const Sketch& sketch) {
   });
 }
 
-// Whether the unit owns parameters, and all are such.
-template <typename Such>
-bool owns_only(const Sketch& sketch, const Unit& unit, Such such) {
-  bool owns = false;
+std::vector<ParameterInfo> owned_by(const Sketch& sketch, const Unit& unit) {
+  std::vector<ParameterInfo> owned;
   for (const ParameterInfo& each : parameters_of(sketch)) {
     const int owner = unit_of(sketch, each.at);
-    if (owner < 0 || &sketch.units[owner] != &unit) continue;
-    if (!such(each)) return false;
-    owns = true;
+    if (owner >= 0 && &sketch.units[owner] == &unit) owned.push_back(each);
   }
-  return owns;
+  return owned;
+}
+
+bool is_of_one_element(const Sketch& sketch, const Unit& unit) {
+  const std::vector<ParameterInfo> owned = owned_by(sketch, unit);
+  if (owned.size() != 1) return false;
+  const std::vector<int> shape = shape_of(sketch, owned.front().at);
+  return std::all_of(shape.begin(), shape.end(), [](int size) { return size == 1; });
 }
 
 bool is_unreached(const Sketch& sketch, const Unit& unit) {
-  return owns_only(sketch, unit, [](const ParameterInfo& each) { return !each.used; });
+  const std::vector<ParameterInfo> owned = owned_by(sketch, unit);
+  return !owned.empty() &&
+         std::none_of(owned.begin(), owned.end(), [](const ParameterInfo& each) { return each.used; });
 }
 
 bool is_frozen(const Sketch& sketch, const Unit& unit) {
-  return owns_only(sketch, unit, [&](const ParameterInfo& each) {
+  const std::vector<ParameterInfo> owned = owned_by(sketch, unit);
+  return !owned.empty() && std::all_of(owned.begin(), owned.end(), [&](const ParameterInfo& each) {
     return std::any_of(sketch.frozen.begin(), sketch.frozen.end(),
                        [&](const ParameterAt& pattern) { return takes(pattern, each.at); });
   });
@@ -70,13 +76,10 @@ std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
     if (iteration.overflow) return "its testee writes plain values, which gradients of shards are not";
     if (iteration.clip == Clip::largest && has_empty_shard(sketch))
       return "raises for the infinity norm on a rank that holds nothing of a gradient";
-    for (const Aside& each : iteration.micro_batches.front().before) {
-      if (each.kind != AsideKind::optimizer_state) continue;
-      if (each.value)
+    for (const Aside& each : iteration.micro_batches.front().before)
+      if (each.kind == AsideKind::optimizer_state && each.value)
         return "gives a new optimizer no state where gradients are left, and then has nowhere to load a full "
                "one";
-      if (has_block(sketch, BlockKind::spare)) return "wants a state of each parameter, also of unused ones";
-    }
   }
   return std::nullopt;
 }
@@ -92,6 +95,8 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
       return "leaves views in place of parameters that backward does not reach";
     if (is_frozen(sketch, unit) && !original_parameters(sketch, unit) && !frees_after_forward(sketch, unit))
       return "takes a frozen flat parameter that was left whole for freed";
+    if (!original_parameters(sketch, unit) && is_of_one_element(sketch, unit))
+      return "tells gradients that wait from reduced ones by their size";
     if (computes_in(unit) && !is_sharded(sketch, unit) && waits_for_gradients(sketch))
       return "adds up gradients of a low precision where none of that dtype may stand";
   }
@@ -107,6 +112,8 @@ std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
     return "keeps what a failed forward has gathered, and in FSDP1 is in the middle of a forward ever after";
   for (const std::string& each : sketch.refusals)
     if (!pytorch_refuses(each)) return "does not refuse everything";
+  if (has_aside(sketch, AsideKind::optimizer_state) && has_block(sketch, BlockKind::spare))
+    return "wants a state of each parameter, also of unused ones";
   for (const Iteration& iteration : sketch.iterations) {
     bool whole = false;
     for (const Aside& each : iteration.micro_batches.front().before) {
