@@ -91,7 +91,7 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
   if (has_aside(sketch, AsideKind::local_state) && !sketch.mesh.empty())
     return "has no local state dicts over a mesh";
   for (const Unit& unit : sketch.units) {
-    if (!is_sharded(sketch, unit) && is_unreached(sketch, unit))
+    if (!is_sharded(sketch, unit) && (is_unreached(sketch, unit) || is_frozen(sketch, unit)))
       return "leaves views in place of parameters that backward does not reach";
     if (is_frozen(sketch, unit) && !original_parameters(sketch, unit) && !frees_after_forward(sketch, unit))
       return "takes a frozen flat parameter that was left whole for freed";
