@@ -208,7 +208,8 @@ sdk::StateDict Rank::state_dict(sdk::Model& model, const std::string& kind) {
     if (!flat) continue;
     for (const FlatUnit::Buffer& buffer : flat->buffers) {
       for (sdk::Exposed& item : state.items) {
-        if (sdk::join_path(model.module->path(), item.name) == buffer.name) item.value = item.value.to(buffer.original);
+        if (sdk::join_path(model.module->path(), item.name) == buffer.name)
+          item.value = item.value.to(buffer.original);
       }
     }
   }

@@ -39,7 +39,7 @@ struct Identity {
 struct Model {
   std::string instance;
   std::shared_ptr<Module> module;  // or a part of it, where a step names one; then names are relative to that
-  Json plan;  // null: none
+  Json plan;                       // null: none
 };
 
 // A parameter as this rank exposes it now. Optimizers update `value` in place.
