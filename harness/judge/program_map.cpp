@@ -83,11 +83,8 @@ ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
     if (acted_out(size())) {
       if (std::string now = phase_of(facts.verb, step); !now.empty()) phase = now;
       follow(models[facts.model], facts.verb, step);
-      if (facts.verb == "state_dict" || facts.verb == "optimizer_state_dict") {
-        const std::string taken = "state_dict:" + step.value("as", "");
-        parts.erase(taken);
-        if (std::string part = step.value("module", ""); !part.empty()) parts[taken] = std::move(part);
-      }
+      if (facts.verb == "state_dict" || facts.verb == "optimizer_state_dict")
+        parts["state_dict:" + step.value("as", "")] = step.value("module", "");
       // A backward belongs to whichever models took part in its loss: it settles all of them.
       if (facts.verb == "backward") {
         for (auto& [name, state] : models) state.unsharded = false;

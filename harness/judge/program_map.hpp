@@ -31,7 +31,7 @@ struct StepFacts {
   // that follows, and inside a summon scope. Only settled observations prove that something is sharded.
   bool settled = true;
   std::vector<Cast> casts;  // of the step's model since it was built
-  // Of the state dicts at hand that were taken of a part of a model: the part's path, by `state_dict:NAME`.
+  // Of which module each state dict at hand was taken, by `state_dict:NAME`; "" is the whole model.
   std::map<std::string, std::string> parts;
 };
 

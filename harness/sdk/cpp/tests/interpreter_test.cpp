@@ -87,6 +87,16 @@ void one_weight(CaseInMemory& c) {
   c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "cpu"}}});
 }
 
+// Two layers of one weight each, "0.weight" and "1.weight".
+void two_weights(CaseInMemory& c, float first, float second) {
+  c.model({{"type", "Sequential"},
+           {"class", "Sequential"},
+           {"children",
+            Json::array({Json::array({"0", linear(1, 1, false)}), Json::array({"1", linear(1, 1, false)})})}})
+      .parameter("0.weight", at::full({1, 1}, first))
+      .parameter("1.weight", at::full({1, 1}, second));
+}
+
 Json forward(Json input = "x") {
   return {{"verb", "forward"},
           {"input", Json::array({std::move(input)})},
@@ -396,12 +406,7 @@ TEST(Interpreter, SavesZeroesAndLoads) {
 
 TEST(Interpreter, AStateDictOfAPartHasNamesRelativeToIt) {
   CaseInMemory c;
-  c.model({{"type", "Sequential"},
-           {"class", "Sequential"},
-           {"children",
-            Json::array({Json::array({"0", linear(1, 1, false)}), Json::array({"1", linear(1, 1, false)})})}})
-      .parameter("0.weight", at::full({1, 1}, 2.f))
-      .parameter("1.weight", at::full({1, 1}, 3.f));
+  two_weights(c, 2, 3);
   c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "host"}},
            {{"verb", "move"}, {"model", "model"}},
            {{"verb", "state_dict"}, {"as", "saved"}, {"model", "model"}, {"module", "1"}, {"kind", "full"}},
@@ -531,13 +536,8 @@ TEST(Interpreter, SeveralOutputsUnderOneNameAreNoTensor) {
 
 TEST(Interpreter, APartOfTheModelIsCalledByItsPath) {
   CaseInMemory c;
-  c.model({{"type", "Sequential"},
-           {"class", "Sequential"},
-           {"children",
-            Json::array({Json::array({"0", linear(1, 1, false)}), Json::array({"1", linear(1, 1, false)})})}})
-      .parameter("0.weight", at::full({1, 1}, 3.f))
-      .parameter("1.weight", at::full({1, 1}, 5.f))
-      .input("x", at::full({1, 1}, 2.f));
+  two_weights(c, 3, 5);
+  c.input("x", at::full({1, 1}, 2.f));
   Json part = forward();
   part["module"] = "1";
   c.steps({{{"verb", "build"}, {"model", "model"}, {"device", "cpu"}}, part, observe({"output"})});
