@@ -18,3 +18,8 @@ function(fsdp_cts_unity target files)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
   endif()
 endfunction()
+
+# fsdp_cts_built_quickly(<target>): what runs for a moment and is built by everybody: tests, mutants. A third less to compile than with -O3.
+function(fsdp_cts_built_quickly target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()

@@ -33,7 +33,11 @@ def main() -> int:
     from fsdp_cts_sdk.fork_server import serve_forks
     from pytorch_testee.shm_backend import NotThere
 
-    from pytorch_testee import testee as _  # all that takes time to import
+    # All that takes time to import, what PyTorch itself puts off until the first module runs included: once, and not in every rank.
+    import torch._dynamo
+    import torch.distributed.checkpoint.state_dict
+
+    from pytorch_testee import testee as _
 
     serve_forks()
     try:

@@ -1,49 +1,27 @@
 #include "harness/protocol/schema.hpp"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <set>
 #include <stdexcept>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "harness/protocol/pattern.hpp"
 #include "harness/protocol/utf8.hpp"
 
 namespace fsdp_cts {
 namespace {
 
 using Json = Schema::Json;
-using Violation = std::optional<SchemaViolation>;
 
 const std::set<std::string> annotations = {"$schema", "title", "description", "default"};
-const std::set<std::string> literals = {"type",     "const",    "enum",     "minimum",
-                                        "required", "minItems", "maxItems", "maxLength"};
 
 std::string shown(const Json& value) {
   const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   return shortened(text, 80);
-}
-
-bool has_type(const Json& value, const std::string& type) {
-  if (type == "integer") return value.is_number_integer();
-  if (type == "number") return value.is_number();
-  return type == value.type_name();
-}
-
-bool has_type(const Json& value, const Json& types) {
-  if (types.is_string()) return has_type(value, types.get_ref<const std::string&>());
-  return std::any_of(types.begin(), types.end(),
-                     [&](const Json& type) { return has_type(value, type.get_ref<const std::string&>()); });
-}
-
-Violation found(const Json& value, const std::string& where, const std::string& expected) {
-  return SchemaViolation{where, shown(value), expected};
-}
-
-// Where a member lies, as RFC 6901 writes it.
-std::string below(const std::string& where, std::string key) {
-  for (std::size_t i = 0; i < key.size(); ++i) {
-    if (key[i] == '~') key.replace(i, 1, "~0");
-    if (key[i] == '/') key.replace(i, 1, "~1");
-  }
-  return where + "/" + key;
 }
 
 std::string joined(const Json& values) {
@@ -52,39 +30,38 @@ std::string joined(const Json& values) {
   return text;
 }
 
+bool has_type(const Json& value, const std::string& type) {
+  if (type == "integer") return value.is_number_integer();
+  if (type == "number") return value.is_number();
+  return type == value.type_name();
+}
+
 std::size_t characters(const std::string& utf8) {
   return static_cast<std::size_t>(
       std::count_if(utf8.begin(), utf8.end(), [](unsigned char byte) { return (byte & 0xc0) != 0x80; }));
 }
 
-Violation visit_value(const Json& schema, const Json& value, const std::string& where) {
-  if (const auto type = schema.find("type"); type != schema.end() && !has_type(value, *type)) {
-    return found(value, where,
-                 type->is_string() ? type->get<std::string>() : "one of the types " + joined(*type));
-  }
-  if (const auto constant = schema.find("const"); constant != schema.end() && value != *constant) {
-    return found(value, where, shown(*constant));
-  }
-  if (const auto allowed = schema.find("enum");
-      allowed != schema.end() && std::find(allowed->begin(), allowed->end(), value) == allowed->end()) {
-    return found(value, where, "one of " + joined(*allowed));
-  }
-  if (const auto minimum = schema.find("minimum");
-      minimum != schema.end() && value.is_number() && value < *minimum) {
-    return found(value, where, "at least " + shown(*minimum));
-  }
-  if (const auto limit = schema.find("maxLength"); limit != schema.end() && value.is_string()) {
-    const std::size_t length = characters(value.get_ref<const std::string&>());
-    if (length > limit->get<std::size_t>())
-      return SchemaViolation{where, std::to_string(length) + " characters beginning with " + shown(value),
-                             "at most " + shown(*limit) + " characters"};
-  }
-  return std::nullopt;
-}
-
 std::size_t depth(const SchemaViolation& violation) {
   return static_cast<std::size_t>(std::count(violation.where.begin(), violation.where.end(), '/'));
 }
+
+// The way to a value, written out only for one that does not fit.
+struct Place {
+  const Place* above = nullptr;
+  const std::string* key = nullptr;  // of an object; of a list the index
+  std::size_t index = 0;
+
+  // As RFC 6901 writes it.
+  std::string pointer() const {
+    if (above == nullptr) return "";
+    std::string token = key != nullptr ? *key : std::to_string(index);
+    for (std::size_t i = 0; i < token.size(); ++i) {
+      if (token[i] == '~') token.replace(i, 1, "~0");
+      if (token[i] == '/') token.replace(i, 1, "~1");
+    }
+    return above->pointer() + "/" + token;
+  }
+};
 
 }  // namespace
 
@@ -92,144 +69,258 @@ std::string SchemaViolation::sentence() const {
   return (where.empty() ? "" : "at " + where + ": ") + "found " + found + ", expected " + expected;
 }
 
-Schema::Schema(Json document) : document_(std::move(document)) {
-  load(document_, "#");
-}
+// One schema object, read once: a message has thousands of values, and each is judged by one of these.
+struct Schema::Node {
+  static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+  using List = std::vector<std::shared_ptr<const Node>>;
 
-void Schema::load(const Json& schema, const std::string& where) {
-  for (const auto& [keyword, body] : schema.items()) {
-    const std::string here = where + "/" + keyword;
-    if (keyword == "$defs" || keyword == "properties") {
-      for (const auto& [name, each] : body.items()) load(each, here + "/" + name);
-    } else if (keyword == "oneOf" || keyword == "anyOf" || keyword == "prefixItems") {
-      for (const Json& each : body) load(each, here);
-    } else if (keyword == "items" || keyword == "additionalProperties") {
-      if (!body.is_boolean()) load(body, here);
-    } else if (keyword == "$ref") {
-      definition(body.get<std::string>());
+  bool forbids = false;  // `false`, where a schema may stand
+  const std::shared_ptr<const Node>* reference = nullptr;
+  std::vector<std::string> types;
+  std::optional<Json> constant;
+  std::optional<Json> allowed;  // a list
+  std::optional<Json> minimum;
+  std::size_t max_length = unlimited;
+  std::string pattern_text;
+  std::optional<Pattern> pattern;
+  std::vector<std::string> required;
+  std::map<std::string, std::shared_ptr<const Node>> properties;
+  std::vector<std::string> property_names;  // in the order of the file
+  std::shared_ptr<const Node> other_properties;
+  std::size_t min_items = 0, max_items = unlimited;
+  List tuple;
+  std::shared_ptr<const Node> items;
+  List any_of, one_of;
+};
+
+class Schema::Reader {
+ public:
+  explicit Reader(Schema& schema) : schema_(schema) {}
+
+  std::shared_ptr<const Node> read_document(Json document) {
+    if (const auto definitions = document.find("$defs"); definitions != document.end()) {
+      // Empty first: a definition may name a later one, or itself.
+      for (const auto& [name, each] : definitions->items()) schema_.definitions_[name];
+      for (const auto& [name, each] : definitions->items())
+        schema_.definitions_[name] = read(each, "#/$defs/" + name);
+      document.erase(definitions);
+    }
+    return read(document, "#");
+  }
+
+ private:
+  std::shared_ptr<const Node> read(const Json& text, const std::string& where) {
+    auto node = std::make_shared<Node>();
+    if (text.is_boolean()) {
+      node->forbids = !text.get<bool>();
+      return node;
+    }
+    for (const auto& [keyword, body] : text.items()) {
+      if (!annotations.contains(keyword)) add(*node, keyword, body, where + "/" + keyword);
+    }
+    return node;
+  }
+
+  void add(Node& node, const std::string& keyword, const Json& body, const std::string& here) {
+    if (keyword == "$ref") {
+      node.reference = &definition(body.get<std::string>());
+    } else if (keyword == "type") {
+      node.types =
+          body.is_string() ? std::vector{body.get<std::string>()} : body.get<std::vector<std::string>>();
+    } else if (keyword == "const") {
+      node.constant = body;
+    } else if (keyword == "enum") {
+      node.allowed = body;
+    } else if (keyword == "minimum") {
+      node.minimum = body;
+    } else if (keyword == "maxLength") {
+      node.max_length = body.get<std::size_t>();
     } else if (keyword == "pattern") {
-      const auto text = body.get<std::string>();
-      patterns_.emplace(text, Pattern(text));
-    } else if (!annotations.contains(keyword) && !literals.contains(keyword)) {
+      node.pattern_text = body.get<std::string>();
+      node.pattern.emplace(node.pattern_text);
+    } else if (keyword == "required") {
+      node.required = body.get<std::vector<std::string>>();
+    } else if (keyword == "properties") {
+      for (const auto& [name, each] : body.items()) {
+        node.properties[name] = read(each, here + "/" + name);
+        node.property_names.push_back(name);
+      }
+    } else if (keyword == "additionalProperties") {
+      node.other_properties = read(body, here);
+    } else if (keyword == "minItems") {
+      node.min_items = body.get<std::size_t>();
+    } else if (keyword == "maxItems") {
+      node.max_items = body.get<std::size_t>();
+    } else if (keyword == "items") {
+      node.items = read(body, here);
+    } else if (keyword == "prefixItems") {
+      for (const Json& each : body) node.tuple.push_back(read(each, here));
+    } else if (keyword == "anyOf") {
+      for (const Json& each : body) node.any_of.push_back(read(each, here));
+    } else if (keyword == "oneOf") {
+      for (const Json& each : body) node.one_of.push_back(read(each, here));
+    } else {
       throw std::invalid_argument(
           here + ": this keyword of JSON Schema is not evaluated here; a schema must not rely on it");
     }
   }
-}
 
-const Json& Schema::definition(const std::string& reference) const {
-  static const std::string prefix = "#/$defs/";
-  const Json& definitions = document_.at("$defs");
-  const auto found_at =
-      reference.starts_with(prefix) ? definitions.find(reference.substr(prefix.size())) : definitions.end();
-  if (found_at == definitions.end())
-    throw std::invalid_argument("no definition " + reference + " in the schema");
-  return *found_at;
-}
-
-Violation Schema::check(const Json& value, const std::string& name) const {
-  return visit(definition("#/$defs/" + name), value, "");
-}
-
-Violation Schema::check(const Json& value) const {
-  return visit(document_, value, "");
-}
-
-Violation Schema::visit(const Json& schema, const Json& value, const std::string& where) const {
-  if (const auto reference = schema.find("$ref"); reference != schema.end()) {
-    Violation violation = visit(definition(reference->get_ref<const std::string&>()), value, where);
-    if (violation || schema.size() == 1) return violation;
+  // Elements of a map stay where they are.
+  const std::shared_ptr<const Node>& definition(const std::string& reference) const {
+    static const std::string prefix = "#/$defs/";
+    const auto found = reference.starts_with(prefix)
+                           ? schema_.definitions_.find(reference.substr(prefix.size()))
+                           : schema_.definitions_.end();
+    if (found == schema_.definitions_.end())
+      throw std::invalid_argument("no definition " + reference + " in the schema");
+    return found->second;
   }
-  if (Violation violation = visit_value(schema, value, where)) return violation;
-  if (const auto pattern = schema.find("pattern"); pattern != schema.end() && value.is_string()) {
-    const auto& text = pattern->get_ref<const std::string&>();
-    if (!patterns_.at(text).found_in(value.get_ref<const std::string&>())) {
-      return found(value, where, "a string like " + text);
+
+  Schema& schema_;
+};
+
+// Judges by one schema and what it consists of. Without a violation to fill it only says whether the value
+// fits: of a dozen alternatives all but one do not, and nobody reads why.
+class Schema::Visit {
+ public:
+  explicit Visit(std::optional<SchemaViolation>* violation) : violation_(violation) {}
+
+  bool fits(const Node& node, const Json& value, const Place& where) const {
+    if (node.reference != nullptr && !fits(**node.reference, value, where)) return false;
+    if (!value_fits(node, value, where)) return false;
+    if (value.is_object() && !object_fits(node, value.get_ref<const Json::object_t&>(), where)) return false;
+    if (value.is_array() && !array_fits(node, value, where)) return false;
+    return (node.any_of.empty() || alternatives_fit(node.any_of, value, where, false)) &&
+           (node.one_of.empty() || alternatives_fit(node.one_of, value, where, true));
+  }
+
+ private:
+  template <typename Found, typename Expected>
+  bool refuse(const Place& where, const Found& found, const Expected& expected) const {
+    if (violation_ != nullptr) *violation_ = SchemaViolation{where.pointer(), found(), expected()};
+    return false;
+  }
+
+  bool value_fits(const Node& node, const Json& value, const Place& where) const {
+    const auto found = [&] { return shown(value); };
+    if (!node.types.empty() && std::none_of(node.types.begin(), node.types.end(),
+                                            [&](const std::string& type) { return has_type(value, type); })) {
+      return refuse(where, found, [&] {
+        return node.types.size() == 1 ? node.types.front() : "one of the types " + joined(Json(node.types));
+      });
     }
+    if (node.constant && value != *node.constant)
+      return refuse(where, found, [&] { return shown(*node.constant); });
+    if (node.allowed && std::find(node.allowed->begin(), node.allowed->end(), value) == node.allowed->end())
+      return refuse(where, found, [&] { return "one of " + joined(*node.allowed); });
+    if (node.minimum && value.is_number() && value < *node.minimum)
+      return refuse(where, found, [&] { return "at least " + shown(*node.minimum); });
+    if (!value.is_string()) return true;
+    const auto& text = value.get_ref<const std::string&>();
+    // No text has more characters than bytes.
+    if (text.size() > node.max_length && characters(text) > node.max_length) {
+      return refuse(
+          where,
+          [&] { return std::to_string(characters(text)) + " characters beginning with " + shown(value); },
+          [&] { return "at most " + std::to_string(node.max_length) + " characters"; });
+    }
+    if (node.pattern && !node.pattern->found_in(text))
+      return refuse(where, found, [&] { return "a string like " + node.pattern_text; });
+    return true;
   }
-  if (value.is_object()) {
-    if (Violation violation = visit_object(schema, value, where)) return violation;
-  } else if (value.is_array()) {
-    if (Violation violation = visit_array(schema, value, where)) return violation;
-  }
-  for (const char* keyword : {"anyOf", "oneOf"}) {
-    const auto alternatives = schema.find(keyword);
-    if (alternatives == schema.end()) continue;
-    if (Violation violation = visit_alternatives(*alternatives, value, where, *keyword == 'o'))
-      return violation;
-  }
-  return std::nullopt;
-}
 
-Violation Schema::visit_object(const Json& schema, const Json& value, const std::string& where) const {
-  if (const auto required = schema.find("required"); required != schema.end()) {
-    for (const Json& key : *required) {
-      if (!value.contains(key.get_ref<const std::string&>())) {
-        return SchemaViolation{where, "no key " + shown(key), "the keys " + joined(*required)};
+  bool object_fits(const Node& node, const Json::object_t& members, const Place& where) const {
+    for (const std::string& key : node.required) {
+      if (std::any_of(members.begin(), members.end(),
+                      [&](const auto& member) { return member.first == key; }))
+        continue;
+      return refuse(
+          where, [&] { return "no key " + shown(key); },
+          [&] { return "the keys " + joined(Json(node.required)); });
+    }
+    if (node.properties.empty() && !node.other_properties) return true;
+    for (const auto& [key, member] : members) {
+      const auto named = node.properties.find(key);
+      const Node* judge = named != node.properties.end() ? named->second.get() : node.other_properties.get();
+      if (judge == nullptr) continue;
+      if (judge->forbids) {
+        return refuse(
+            where, [&, name = &key] { return "the key " + shown(*name); },
+            [&] { return "one of " + joined(Json(node.property_names)); });
+      }
+      if (!fits(*judge, member, Place{&where, &key})) return false;
+    }
+    return true;
+  }
+
+  bool array_fits(const Node& node, const Json& elements, const Place& where) const {
+    if (elements.size() < node.min_items || elements.size() > node.max_items) {
+      return refuse(
+          where, [&] { return std::to_string(elements.size()) + " elements"; },
+          [&] {
+            return node.max_items == Node::unlimited
+                       ? "at least " + std::to_string(node.min_items)
+                       : std::to_string(node.min_items) + " to " + std::to_string(node.max_items);
+          });
+    }
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      const Node* judge = i < node.tuple.size() ? node.tuple[i].get() : node.items.get();
+      if (judge != nullptr && !fits(*judge, elements[i], Place{&where, nullptr, i})) return false;
+    }
+    return true;
+  }
+
+  bool alternatives_fit(const Node::List& alternatives, const Json& value, const Place& where,
+                        bool just_one) const {
+    std::size_t fitting = 0;
+    for (const auto& alternative : alternatives) {
+      if (!Visit(nullptr).fits(*alternative, value, where)) continue;
+      if (!just_one) return true;
+      ++fitting;
+    }
+    if (fitting == 1) return true;
+    if (fitting > 1) {
+      return refuse(
+          where, [&] { return shown(value); },
+          [] { return "what fits one of the alternatives; it fits several"; });
+    }
+    if (violation_ != nullptr) *violation_ = furthest(alternatives, value, where);
+    return false;
+  }
+
+  static std::optional<SchemaViolation> furthest(const Node::List& alternatives, const Json& value,
+                                                 const Place& where) {
+    std::optional<SchemaViolation> furthest;
+    for (const auto& alternative : alternatives) {
+      std::optional<SchemaViolation> violation;
+      Visit(&violation).fits(*alternative, value, where);
+      if (!furthest || depth(*violation) > depth(*furthest)) {
+        furthest = violation;
+      } else if (violation->where == furthest->where) {
+        furthest->expected += " or " + violation->expected;  // the message lists all that would have done
       }
     }
+    return furthest;
   }
-  const auto properties = schema.find("properties");
-  const auto others = schema.find("additionalProperties");
-  for (const auto& [key, member] : value.items()) {
-    const Json* judge = nullptr;
-    if (properties != schema.end() && properties->contains(key)) {
-      judge = &properties->at(key);
-    } else if (others != schema.end()) {
-      judge = &*others;
-    }
-    if (judge == nullptr || *judge == true) continue;
-    if (*judge == false) {
-      Json known = Json::array();
-      if (properties != schema.end())
-        for (const auto& [name, each] : properties->items()) known.push_back(name);
-      return SchemaViolation{where, "the key " + shown(key), "one of " + joined(known)};
-    }
-    if (Violation violation = visit(*judge, member, below(where, key))) return violation;
-  }
-  return std::nullopt;
+
+  std::optional<SchemaViolation>* violation_;
+};
+
+Schema::Schema(const Json& document) : whole_(Reader(*this).read_document(document)) {}
+
+std::optional<SchemaViolation> Schema::check(const Json& value, const std::string& name) const {
+  const auto found = definitions_.find(name);
+  if (found == definitions_.end())
+    throw std::invalid_argument("no definition #/$defs/" + name + " in the schema");
+  std::optional<SchemaViolation> violation;
+  Visit(&violation).fits(*found->second, value, Place{});
+  return violation;
 }
 
-Violation Schema::visit_array(const Json& schema, const Json& value, const std::string& where) const {
-  const std::size_t min_items = schema.value("minItems", std::size_t{0});
-  const std::size_t max_items = schema.value("maxItems", value.size());
-  if (value.size() < min_items || value.size() > max_items) {
-    return SchemaViolation{where, std::to_string(value.size()) + " elements",
-                           std::to_string(min_items) + " to " + std::to_string(max_items)};
-  }
-  const auto tuple = schema.find("prefixItems");
-  const auto items = schema.find("items");
-  for (std::size_t i = 0; i < value.size(); ++i) {
-    const Json* judge = nullptr;
-    if (tuple != schema.end() && i < tuple->size()) {
-      judge = &(*tuple)[i];
-    } else if (items != schema.end()) {
-      judge = &*items;
-    }
-    if (judge == nullptr) continue;
-    if (Violation violation = visit(*judge, value[i], where + "/" + std::to_string(i))) return violation;
-  }
-  return std::nullopt;
-}
-
-Violation Schema::visit_alternatives(const Json& alternatives, const Json& value, const std::string& where,
-                                     bool just_one) const {
-  Violation furthest;
-  int fitting = 0;
-  for (const Json& alternative : alternatives) {
-    const Violation violation = visit(alternative, value, where);
-    if (!violation) {
-      if (!just_one) return std::nullopt;
-      if (++fitting > 1) return found(value, where, "what fits one of the alternatives; it fits several");
-      continue;
-    }
-    if (!furthest || depth(*violation) > depth(*furthest)) {
-      furthest = violation;
-    } else if (violation->where == furthest->where) {
-      furthest->expected += " or " + violation->expected;  // the message lists all that would have done
-    }
-  }
-  return fitting > 0 ? std::nullopt : furthest;
+std::optional<SchemaViolation> Schema::check(const Json& value) const {
+  std::optional<SchemaViolation> violation;
+  Visit(&violation).fits(*whole_, value, Place{});
+  return violation;
 }
 
 }  // namespace fsdp_cts

@@ -6,11 +6,10 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-
-#include "harness/protocol/pattern.hpp"
 
 namespace fsdp_cts {
 
@@ -27,7 +26,9 @@ class Schema {
   using Json = nlohmann::ordered_json;
 
   // Throws std::invalid_argument for an unknown keyword, a $ref to nowhere or a bad pattern.
-  explicit Schema(Json document);
+  explicit Schema(const Json& document);
+  Schema(const Schema&) = delete;  // its parts point at each other
+  Schema& operator=(const Schema&) = delete;
 
   // Judges `value` by the definition `$defs/<name>`, or by the whole document. Gives the first violation;
   // among alternatives that of the one that went furthest.
@@ -35,18 +36,12 @@ class Schema {
   std::optional<SchemaViolation> check(const Json& value) const;
 
  private:
-  void load(const Json& schema, const std::string& where);
-  const Json& definition(const std::string& reference) const;
-  std::optional<SchemaViolation> visit(const Json& schema, const Json& value, const std::string& where) const;
-  std::optional<SchemaViolation> visit_object(const Json& schema, const Json& value,
-                                              const std::string& where) const;
-  std::optional<SchemaViolation> visit_array(const Json& schema, const Json& value,
-                                             const std::string& where) const;
-  std::optional<SchemaViolation> visit_alternatives(const Json& alternatives, const Json& value,
-                                                    const std::string& where, bool just_one) const;
+  struct Node;
+  class Reader;
+  class Visit;
 
-  Json document_;
-  std::map<std::string, Pattern> patterns_;
+  std::map<std::string, std::shared_ptr<const Node>> definitions_;
+  std::shared_ptr<const Node> whole_;
 };
 
 }  // namespace fsdp_cts

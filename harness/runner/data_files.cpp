@@ -6,8 +6,8 @@
 namespace fsdp_cts {
 
 std::filesystem::path DataFiles::file_for(const Case& a_case) {
-  const Json content = {{"data", a_case.data}, {"models", a_case.models}, {"world", a_case.world}};
-  const auto [entry, fresh] = files_.try_emplace(content.dump());
+  std::string content = std::to_string(a_case.world) + a_case.data.dump() + a_case.models.dump();
+  const auto [entry, fresh] = files_.try_emplace(std::move(content));
   if (fresh) {
     const std::filesystem::path file = folder_ / (std::to_string(files_.size()) + ".safetensors");
     try {

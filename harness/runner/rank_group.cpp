@@ -181,13 +181,14 @@ void RankGroup::accept(const Listener& listener, int rank) {
   };
   links_.push_back(std::make_unique<RankLink>(
       loop_, fd,
-      RankLink::Events{[this, who, slot](Json&& message) { on_message(*who, links_[slot].get(), message); },
-                       [this, known](const FrameError& e) {
-                         known([&](Rank& each) { fail(each, RankEnd::protocol_error, e.code, e.what()); });
-                       },
-                       [this, known](bool inside_frame) {
-                         known([&](Rank& each) { stream_closed(each, inside_frame); });
-                       }}));
+      RankLink::Events{
+          [this, who, slot](Json&& message) { on_message(*who, links_[slot].get(), std::move(message)); },
+          [this, known](const FrameError& e) {
+            known([&](Rank& each) { fail(each, RankEnd::protocol_error, e.code, e.what()); });
+          },
+          [this, known](bool inside_frame) {
+            known([&](Rank& each) { stream_closed(each, inside_frame); });
+          }}));
   if (rank < 0) return;
   Rank& owner = ranks_[static_cast<std::size_t>(rank)];
   owner.link = links_.back().get();
@@ -332,7 +333,7 @@ std::filesystem::path RankGroup::case_folder(const Rank& rank) const {
   return case_folder() / std::to_string(rank.report.rank);
 }
 
-void RankGroup::on_message(int& who, RankLink* link, const Json& message) {
+void RankGroup::on_message(int& who, RankLink* link, Json message) {
   try {
     check_testee_message(message);
     const bool is_hello = message["type"] == "hello";
@@ -345,7 +346,7 @@ void RankGroup::on_message(int& who, RankLink* link, const Json& message) {
     if (is_new) {
       on_hello(who, link, message);
     } else {
-      on_case_message(ranks_[static_cast<std::size_t>(who)], message);
+      on_case_message(ranks_[static_cast<std::size_t>(who)], std::move(message));
     }
   } catch (const NoDescriptor& e) {
     fail(ranks_[static_cast<std::size_t>(who)], RankEnd::not_started, "no_descriptor", e.what());
@@ -391,7 +392,7 @@ void RankGroup::on_hello(int& who, RankLink* link, const Json& hello) {
   if (hello_from_all_ && phase_ == Phase::starting) dispatch();
 }
 
-void RankGroup::on_case_message(Rank& rank, const Json& message) {
+void RankGroup::on_case_message(Rank& rank, Json message) {
   const std::string type = message["type"];
   const auto number = message["case"].get<long>();
   if (!hello_from_all_ || phase_ == Phase::idle || phase_ == Phase::closing) {
@@ -409,7 +410,7 @@ void RankGroup::on_case_message(Rank& rank, const Json& message) {
   if (type == "progress") {
     progress(rank, message);
   } else if (type == "observation") {
-    observe(rank, message);
+    observe(rank, std::move(message));
   } else if (type == "finding") {
     find(rank, message);
   } else if (type == "device_use") {
@@ -446,7 +447,7 @@ void RankGroup::progress(Rank& rank, const Json& message) {
   rank.report.last_verb = message["verb"];
 }
 
-void RankGroup::observe(Rank& rank, const Json& message) {
+void RankGroup::observe(Rank& rank, Json message) {
   Observation observation;
   observation.rank = message["rank"];
   observation.step = message["step"];
@@ -471,7 +472,7 @@ void RankGroup::observe(Rank& rank, const Json& message) {
     observation.tensors = take_tensor_file(case_folder(rank), file, limits_.tensors - tensor_bytes_);
     tensor_bytes_ += bytes_of(observation.tensors);
   }
-  observation.entries = message["entries"];
+  observation.entries = std::move(message["entries"]);
   for (const std::string& name : tensors_named_by(observation.entries)) {
     if (!observation.tensors.contains(name)) {
       throw ProtocolViolation(

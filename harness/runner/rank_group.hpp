@@ -109,11 +109,11 @@ class RankGroup {
   std::optional<std::vector<SocketBytes>> sent_so_far() const;
 
   // Messages of the ranks
-  void on_message(int& who, RankLink* link, const Json& message);
+  void on_message(int& who, RankLink* link, Json message);
   void on_hello(int& who, RankLink* link, const Json& hello);
-  void on_case_message(Rank& rank, const Json& message);
+  void on_case_message(Rank& rank, Json message);
   void progress(Rank& rank, const Json& message);
-  void observe(Rank& rank, const Json& message);
+  void observe(Rank& rank, Json message);
   void find(const Rank& rank, const Json& message);
   void use(const Rank& rank, const Json& message);
   void check_agreement();

@@ -8,7 +8,6 @@
 #include <exception>
 #include <random>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "harness/runner/checkpoints.hpp"
@@ -210,8 +209,7 @@ bool Session::may_start(const Lane& lane) {
   if (lane.fork_server && lane.fork_server->starting()) return false;
   if (lane.running == 0) return true;
   if (options_.jobs > 0) return lane.running < options_.jobs;
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return lane.running_ranks + world_of(*lane.pending.front()) <= cores;
+  return lane.running_ranks + world_of(*lane.pending.front()) <= cores_;
 }
 
 Session::Slot& Session::slot_for(const Lane& lane, int world) {

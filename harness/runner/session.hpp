@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "harness/runner/data_files.hpp"
@@ -52,7 +53,8 @@ struct SessionOptions {
 struct Job {
   const Testee* testee = nullptr;
   const Case* a_case = nullptr;
-  Json oracle;  // {reduction_order, precision} when the testee is the oracle, else null
+  Json oracle;        // {reduction_order, precision} when the testee is the oracle, else null
+  std::string key{};  // by which the caller knows the answer; nothing to the session
 };
 
 class Session {
@@ -136,6 +138,7 @@ class Session {
   std::list<Slot> slots_;
   std::vector<Completion> completions_;  // not yet reported
   long groups_ = 0;
+  const int cores_ = static_cast<int>(std::thread::hardware_concurrency());  // asking reads files
   int former_subreaper_ = 0;
 };
 

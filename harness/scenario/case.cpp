@@ -26,14 +26,18 @@ std::string_view lane_name(Lane lane) {
 }
 
 std::string fingerprint(const Case& a_case) {
-  // Line numbers move with every comment; they change no answer.
-  Json program = a_case.program;
-  for (Json& step : program) step.erase("line");
-  const Json answered = {{"formula", formula_version}, {"world", a_case.world}, {"models", a_case.models},
-                         {"plans", a_case.plans},      {"program", program},    {"data", a_case.data},
-                         {"switches", a_case.switches}};
-  // Through the sorted form: the order in which somebody writes keys is no difference either.
-  return sha256(nlohmann::json(answered).dump());
+  // In the sorted form: the order in which somebody writes keys changes no answer.
+  nlohmann::json answered = nlohmann::json::object();
+  answered["formula"] = formula_version;
+  answered["world"] = a_case.world;
+  answered["models"] = a_case.models;
+  answered["plans"] = a_case.plans;
+  answered["program"] = a_case.program;
+  answered["data"] = a_case.data;
+  answered["switches"] = a_case.switches;
+  // Line numbers move with every comment; they change none either.
+  for (auto& step : answered["program"]) step.erase("line");
+  return sha256(answered.dump());
 }
 
 bool needs(const Case& a_case, const std::string& what) {

@@ -78,7 +78,8 @@ std::string Pipeline::ask(const Case& a_case, const std::string& order, const st
     jobs.push_back(
         {&oracle_,
          &a_case,
-         {{"reduction_order", order}, {"precision", precision}, {"edition", options_.edition.text()}}});
+         {{"reduction_order", order}, {"precision", precision}, {"edition", options_.edition.text()}},
+         key});
   return key;
 }
 
@@ -263,16 +264,14 @@ void Pipeline::run_cases(const std::vector<Entry*>& entries, const Judged& judge
           if (answered(entry)) conclude(entry, judged);
           return;
         }
-        const std::string order = job.oracle.at("reduction_order").get<std::string>();
-        const std::string key =
-            reference_key(*job.a_case, order, job.oracle.at("precision").get<std::string>());
-        Reference& reference = references_.at(key);
-        reference.truth = truth_from_oracle(*job.a_case, run, order);
+        Reference& reference = references_.at(job.key);
+        reference.truth =
+            truth_from_oracle(*job.a_case, run, job.oracle.at("reduction_order").get<std::string>());
         if (reference.users == 0 && !keep_answers_) {
-          references_.erase(key);
+          references_.erase(job.key);
           return;
         }
-        for (Entry* entry : waiting[key]) {
+        for (Entry* entry : waiting[job.key]) {
           if (entry->run && answered(*entry)) conclude(*entry, judged);
         }
       },

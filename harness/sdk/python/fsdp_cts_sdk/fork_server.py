@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -23,6 +24,9 @@ def serve_forks() -> None:
     if address is None:
         return
     channel = Channel.connect(address)
+    # What has been imported stays for good: ranks, which collect garbage after every case, need not look through it, nor copy its pages.
+    gc.collect()
+    gc.freeze()
     while (request := channel.receive()) is not None:
         try:
             rank = _fork_rank(request)
