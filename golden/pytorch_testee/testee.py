@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from fsdp_cts_sdk import Checkpoint, Identity, Model, Operations, StateDict
 from fsdp_cts_sdk.collective_tap import CollectiveTap
@@ -79,6 +80,14 @@ class PyTorchTestee(Operations):
 
     def load_checkpoint(self, checkpoint: Checkpoint) -> None:
         self._of(checkpoint.model).load_checkpoint(checkpoint)
+
+    def local(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+    def with_local(self, like: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
+        if not isinstance(like, DTensor):
+            return local
+        return DTensor.from_local(local, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride())
 
     def counters(self, model: Model) -> dict[str, int]:
         counted = self._of(model).counters(model)

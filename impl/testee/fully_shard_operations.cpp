@@ -116,6 +116,11 @@ at::Tensor FullyShardOperations::clip_grad_norm(sdk::Model& model, double max_no
   return fsdp::clip_grad_norm_(*model.module, max_norm, norm_type);
 }
 
+// A registered parameter is one object for good: what a user puts in its place is its memory.
+void FullyShardOperations::replace(sdk::Model& model, const std::string& name, at::Tensor tensor) {
+  exposed(model, name).set_data(tensor.detach());
+}
+
 std::vector<sdk::Parameter> FullyShardOperations::parameters(sdk::Model& model) {
   std::vector<sdk::Parameter> result;
   for (const fsdp::UnitParameter& from : fsdp::named_parameters(*model.module)) {

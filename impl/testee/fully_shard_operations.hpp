@@ -26,6 +26,8 @@ class FullyShardOperations : public LibraryOperations {
                      std::function<void(at::Tensor)> hook) override;
   at::Tensor clip_grad_norm(sdk::Model& model, double max_norm, double norm_type) override;
 
+  void replace(sdk::Model& model, const std::string& name, at::Tensor tensor) override;
+
   std::vector<sdk::Parameter> parameters(sdk::Model& model) override;
   std::vector<sdk::Exposed> full_parameters(sdk::Model& model) override;
   sdk::StateDict state_dict(sdk::Model& model, const std::string& kind) override;

@@ -235,6 +235,10 @@ at::Tensor Testee::exposed(sdk::Model& model, const std::string& name) {
   return of(model).exposed(model, name);
 }
 
+void Testee::replace(sdk::Model& model, const std::string& name, at::Tensor tensor) {
+  of(model).replace(model, name, std::move(tensor));
+}
+
 std::string Testee::training_state(sdk::Model& model) {
   return of(model).training_state(model);
 }

@@ -39,6 +39,7 @@ class Testee : public LibraryOperations {
   void load_checkpoint(const sdk::Checkpoint& checkpoint) override;
   void zero_parameters(sdk::Model& model) override;
   at::Tensor exposed(sdk::Model& model, const std::string& name) override;
+  void replace(sdk::Model& model, const std::string& name, at::Tensor tensor) override;
 
   std::vector<sdk::Unit> units(sdk::Model& model) override;
   std::map<std::string, std::int64_t> counters(sdk::Model& model) override;

@@ -37,18 +37,20 @@ def mutate(operations: Operations, step: dict[str, Any]) -> None:
 
 
 def _new_values(operations: Operations, step: dict[str, Any], like: torch.Tensor) -> torch.Tensor:
-    if ("fill" in step or "from" in step) and type(like) not in (torch.Tensor, torch.nn.Parameter):
-        raise Unsupported(f"mutate gives plain values, and '{step['parameter']}' is a {type(like).__name__}")
     with torch.no_grad():
-        if "fill" in step:
-            shape = [size + step.get("grow", 0) for size in like.shape]
-            return torch.full(shape, float(step["fill"]), dtype=like.dtype, device=like.device)
-        if "from" not in step:
+        if "fill" not in step and "from" not in step:
             return like.detach().clone()
-        source = operations.context.data.input(step["from"]).to(like.dtype)
-        if source.shape == like.shape:
-            return source.clone()
-        return _own_part(operations, step, source, like)
+        return operations.with_local(like, _new_local_values(operations, step, operations.local(like)))
+
+
+def _new_local_values(operations: Operations, step: dict[str, Any], like: torch.Tensor) -> torch.Tensor:
+    if "fill" in step:
+        shape = [size + step.get("grow", 0) for size in like.shape]
+        return torch.full(shape, float(step["fill"]), dtype=like.dtype, device=like.device)
+    source = operations.context.data.input(step["from"]).to(like.dtype)
+    if source.shape == like.shape:
+        return source.clone()
+    return _own_part(operations, step, source, like)
 
 
 def _own_part(operations: Operations, step: dict[str, Any], source: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -261,6 +261,16 @@ class Operations:
         """The tensor that user code finds in the parameter's slot now."""
         return model.slot(name).tensor
 
+    def local(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What this rank holds of a tensor that user code sees; of a class of its own only the implementation knows."""
+        if type(tensor) not in (torch.Tensor, nn.Parameter):
+            raise Unsupported(f"mutate gives plain values, and found a {type(tensor).__name__}")
+        return tensor
+
+    def with_local(self, like: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
+        """A tensor for user code, placed as `like` is, of which this rank holds `local`."""
+        return local
+
     def replace(self, model: Model, name: str, tensor: torch.Tensor) -> None:
         """User code assigns another parameter to the slot."""
         slot = model.slot(name)
