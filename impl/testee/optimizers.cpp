@@ -1,6 +1,8 @@
 #include "impl/testee/optimizers.hpp"
 
 #include <ATen/ATen.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
 #include <stdexcept>
@@ -153,11 +155,65 @@ class Adam : public LibraryOptimizer {
   fsdp::optim::Adam adam_;
 };
 
+// LibTorch's own Adam or AdamW: the library has no amsgrad, and takes their states as it takes its own Adam's.
+template <class Torch, class Options, class ParamState>
+class TorchAdam : public LibraryOptimizer {
+ public:
+  explicit TorchAdam(std::vector<Group> groups)
+      : groups_(std::move(groups)), adam_(torch_groups(groups_), Options(1e-3)) {}
+  void step() override { adam_.step(); }
+  void zero_grad(bool set_to_none) override { adam_.zero_grad(set_to_none); }
+  std::vector<at::Tensor> tensors() const override { return tensors_of(groups_); }
+  fsdp::OptimizerState library_state() const override { return fsdp::optim::state_of(adam_); }
+  void load_library_state(const fsdp::OptimizerState& state) override {
+    fsdp::optim::load_state(adam_, state);
+  }
+  std::vector<State> state() const override {
+    std::vector<State> states;
+    for (const Group& group : groups_) {
+      for (const sdk::OptimizerParameter& parameter : group.parameters) {
+        const auto found = adam_.state().find(parameter.tensor.unsafeGetTensorImpl());
+        if (found == adam_.state().end()) continue;
+        const auto& state = static_cast<const ParamState&>(*found->second);
+        states.push_back({parameter.name, "exp_avg", state.exp_avg()});
+        states.push_back({parameter.name, "exp_avg_sq", state.exp_avg_sq()});
+        states.push_back({parameter.name, "max_exp_avg_sq", state.max_exp_avg_sq()});
+      }
+    }
+    return states;
+  }
+
+ private:
+  static std::vector<torch::optim::OptimizerParamGroup> torch_groups(const std::vector<Group>& groups) {
+    std::vector<torch::optim::OptimizerParamGroup> result;
+    for (const Group& group : groups) {
+      Options options(group.number("lr", 1e-3));
+      options.amsgrad(true).eps(group.number("eps", options.eps()));
+      options.weight_decay(group.number("weight_decay", options.weight_decay()));
+      if (const sdk::Json betas = group.settings.value("betas", sdk::Json()); betas.is_array())
+        options.betas(std::tuple<double, double>(betas.at(0), betas.at(1)));
+      result.emplace_back(group.tensors(), std::make_unique<Options>(options));
+    }
+    return result;
+  }
+
+  std::vector<Group> groups_;
+  Torch adam_;
+};
+
 }  // namespace
 
 std::unique_ptr<LibraryOptimizer> make_optimizer(const sdk::Json& verb, const Parameters& parameters) {
   const std::string kind = verb.at("kind");
   std::vector<Group> groups = groups_of(verb, parameters);
+  if (verb.value("amsgrad", false)) {
+    using namespace torch::optim;
+    if (kind == "Adam")
+      return std::make_unique<TorchAdam<torch::optim::Adam, AdamOptions, AdamParamState>>(std::move(groups));
+    if (kind == "AdamW")
+      return std::make_unique<TorchAdam<AdamW, AdamWOptions, AdamWParamState>>(std::move(groups));
+    throw std::invalid_argument(kind + " knows no amsgrad; Adam and AdamW do");
+  }
   if (kind == "SGD") return std::make_unique<Sgd>(std::move(groups));
   if (kind == "Adam" || kind == "AdamW") return std::make_unique<Adam>(std::move(groups), kind == "AdamW");
   throw std::invalid_argument("no optimizer is called \"" + kind + "\"; there are SGD, Adam and AdamW");

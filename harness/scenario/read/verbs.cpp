@@ -44,6 +44,11 @@ Fields optimizer_arguments() {
                    {"kind", {.types = types::string, .words = {"SGD", "Adam", "AdamW"}}, true},
                    {"lr", rules::number, true}};
   fields.insert(fields.end(), settings.begin(), settings.end());
+  fields.push_back({"amsgrad",
+                    rules::boolean,
+                    false,
+                    {},
+                    "of Adam and AdamW: divide by the largest second moment so far"});
   fields.push_back({"match", rules::pattern});
   fields.push_back({"groups", {.types = types::list, .each = &group_rule}, false, {}, "first match wins"});
   return fields;

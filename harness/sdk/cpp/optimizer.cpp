@@ -37,12 +37,13 @@ struct Entry {
   Settings settings;
   double steps = 0;
   at::Tensor first = {}, second = {};  // momentum buffer, or both moments; made at the first step
+  at::Tensor largest = {};             // amsgrad: of the second moment, so far
 };
 
 struct Saved {
   std::string parameter;
   double steps;
-  at::Tensor first, second;
+  at::Tensor first, second, largest;
 };
 
 at::Tensor copied(const at::Tensor& tensor) {
@@ -82,7 +83,8 @@ class OptimizerBase : public Optimizer {
   std::any saved() const override {
     std::vector<Saved> all;
     for (const Entry& entry : entries_)
-      all.push_back({entry.name, entry.steps, copied(entry.first), copied(entry.second)});
+      all.push_back(
+          {entry.name, entry.steps, copied(entry.first), copied(entry.second), copied(entry.largest)});
     return all;
   }
 
@@ -93,6 +95,7 @@ class OptimizerBase : public Optimizer {
         entry.steps = one.steps;
         entry.first = copied(one.first);
         entry.second = copied(one.second);
+        entry.largest = copied(one.largest);
       }
     }
   }
@@ -132,8 +135,10 @@ class Sgd : public OptimizerBase {
 
 class Adam : public OptimizerBase {
  public:
-  Adam(std::vector<Entry> entries, bool decoupled_weight_decay)
-      : OptimizerBase(std::move(entries)), decoupled_weight_decay_(decoupled_weight_decay) {}
+  Adam(std::vector<Entry> entries, bool decoupled_weight_decay, bool amsgrad)
+      : OptimizerBase(std::move(entries)),
+        decoupled_weight_decay_(decoupled_weight_decay),
+        amsgrad_(amsgrad) {}
 
   std::vector<State> state() const override {
     std::vector<State> states;
@@ -141,6 +146,7 @@ class Adam : public OptimizerBase {
       if (!entry.first.defined()) continue;
       states.push_back({entry.name, "exp_avg", entry.first});
       states.push_back({entry.name, "exp_avg_sq", entry.second});
+      if (entry.largest.defined()) states.push_back({entry.name, "max_exp_avg_sq", entry.largest});
     }
     return states;
   }
@@ -152,6 +158,7 @@ class Adam : public OptimizerBase {
     if (!entry.first.defined()) {
       entry.first = at::zeros_like(parameter.detach());
       entry.second = at::zeros_like(parameter.detach());
+      if (amsgrad_) entry.largest = at::zeros_like(parameter.detach());
     }
     entry.steps += 1;
     if (s.weight_decay != 0) {
@@ -165,11 +172,13 @@ class Adam : public OptimizerBase {
     entry.second.mul_(s.beta2).addcmul_(gradient, gradient, 1 - s.beta2);
     const double correction1 = 1 - std::pow(s.beta1, entry.steps);
     const double correction2 = 1 - std::pow(s.beta2, entry.steps);
-    const at::Tensor denominator = entry.second.sqrt().div_(std::sqrt(correction2)).add_(s.eps);
+    if (amsgrad_) entry.largest = at::maximum(entry.largest, entry.second);
+    const at::Tensor& second = amsgrad_ ? entry.largest : entry.second;
+    const at::Tensor denominator = second.sqrt().div_(std::sqrt(correction2)).add_(s.eps);
     parameter.addcdiv_(entry.first, denominator, -(s.lr / correction1));
   }
 
-  bool decoupled_weight_decay_;
+  bool decoupled_weight_decay_, amsgrad_;
 };
 
 std::vector<Entry> select(const Json& verb, const Settings& base,
@@ -213,8 +222,10 @@ std::unique_ptr<Optimizer> make_optimizer(const Json& verb,
   const bool adamw = kind == "AdamW";
   const Settings defaults{1e-3, 0, 0.9, 0.999, 1e-8, adamw ? 1e-2 : 0.0};
   std::vector<Entry> entries = select(verb, merge(defaults, verb), parameters);
+  const bool amsgrad = verb.value("amsgrad", false);
+  if (kind == "SGD" && amsgrad) throw std::invalid_argument("SGD knows no amsgrad; Adam and AdamW do");
   if (kind == "SGD") return std::make_unique<Sgd>(std::move(entries));
-  if (kind == "Adam" || adamw) return std::make_unique<Adam>(std::move(entries), adamw);
+  if (kind == "Adam" || adamw) return std::make_unique<Adam>(std::move(entries), adamw, amsgrad);
   throw std::invalid_argument("no optimizer is called \"" + kind + "\"; there are SGD, Adam and AdamW");
 }
 

@@ -26,6 +26,8 @@ def make_optimizer(step: dict[str, Any], parameters: Iterable[tuple[str, torch.T
     settings = _settings(step, allowed)
     if step.get("foreach") is not None:
         settings["foreach"] = step["foreach"]
+    if step.get("amsgrad"):
+        settings["amsgrad"] = True
     if not step.get("groups"):
         return cls([parameter for _, parameter in chosen], **settings)
     groups = [{"params": [], **_settings(group, allowed)} for group in step["groups"]]
