@@ -23,7 +23,7 @@ from pytorch_testee.checkpoints import Checkpoints
 from pytorch_testee.compat import set_gradient_divide_factor
 from pytorch_testee.groups import Groups
 from pytorch_testee.instruments import Instruments
-from pytorch_testee.placements import placement_of
+from pytorch_testee.placements import local, placement_of
 
 Step = dict[str, Any]
 
@@ -105,10 +105,10 @@ class FullyShardOperations(Checkpoints):
             found.append(
                 Parameter(
                     slot.name,
-                    _local(exposed),
+                    local(exposed),
                     placement_of(exposed),
                     exposed.requires_grad,
-                    None if gradient is None else _local(gradient),
+                    None if gradient is None else local(gradient),
                     None if gradient is None else placement_of(gradient),
                 )
             )
@@ -129,7 +129,7 @@ class FullyShardOperations(Checkpoints):
 
     def optimizer_state(self, model: Model, optimizer: torch.optim.Optimizer) -> list[Exposed]:
         return [
-            Exposed(f"{name}/{key}", _local(value), placement_of(value))
+            Exposed(f"{name}/{key}", local(value), placement_of(value))
             for name, parameter in self.named_parameters(model)
             for key, value in optimizer.state.get(parameter, {}).items()
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape
@@ -158,7 +158,7 @@ class FullyShardOperations(Checkpoints):
     def zero_parameters(self, model: Model) -> None:
         with torch.no_grad():
             for _, parameter in self.named_parameters(model):
-                _local(parameter).zero_()
+                local(parameter).zero_()
 
     # What only an FSDP library has.
     def units(self, model: Model) -> list[dict[str, Any]]:
@@ -200,17 +200,13 @@ def _arguments(model: Model, unit: dict[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
-
-
 def _full(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _copied(state: dict[str, Any]) -> StateDict:
     native = {name: value.detach().clone() for name, value in state.items()}
-    return StateDict(native, [Exposed(clean_name(name), _local(value), placement_of(value)) for name, value in native.items()])
+    return StateDict(native, [Exposed(clean_name(name), local(value), placement_of(value)) for name, value in native.items()])
 
 
 def _load(model: Model, state: StateDict, **options: bool) -> None:

@@ -14,6 +14,10 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from fsdp_cts_sdk import Exposed, Placement, rows, whole
 
 
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
 def placement_of(tensor: torch.Tensor) -> Placement:
     if not isinstance(tensor, DTensor):
         return whole(tensor.shape)

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from fsdp_cts_sdk import Checkpoint, Identity, Model, Operations, StateDict
 from fsdp_cts_sdk.collective_tap import CollectiveTap
 from fsdp_cts_sdk.sleep import sleep
-from pytorch_testee import compiling
+from pytorch_testee import compiling, placements
 from pytorch_testee.flat_parameter_operations import FlatParameterOperations
 from pytorch_testee.fully_shard_operations import FullyShardOperations
 from pytorch_testee.groups import Groups
@@ -82,7 +82,7 @@ class PyTorchTestee(Operations):
         self._of(checkpoint.model).load_checkpoint(checkpoint)
 
     def local(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+        return placements.local(tensor)
 
     def with_local(self, like: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
         if not isinstance(like, DTensor):

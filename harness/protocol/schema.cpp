@@ -1,11 +1,9 @@
 #include "harness/protocol/schema.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <set>
 #include <stdexcept>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -74,8 +72,8 @@ struct Schema::Node {
   static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
   using List = std::vector<std::shared_ptr<const Node>>;
 
-  bool forbids = false;  // `false`, where a schema may stand
-  const std::shared_ptr<const Node>* reference = nullptr;
+  bool forbids = false;             // `false`, where a schema may stand
+  const Node* reference = nullptr;  // into the definitions, which outlive it
   std::vector<std::string> types;
   std::optional<Json> constant;
   std::optional<Json> allowed;  // a list
@@ -100,30 +98,35 @@ class Schema::Reader {
   std::shared_ptr<const Node> read_document(Json document) {
     if (const auto definitions = document.find("$defs"); definitions != document.end()) {
       // Empty first: a definition may name a later one, or itself.
-      for (const auto& [name, each] : definitions->items()) schema_.definitions_[name];
       for (const auto& [name, each] : definitions->items())
-        schema_.definitions_[name] = read(each, "#/$defs/" + name);
+        schema_.definitions_[name] = std::make_shared<Node>();
+      for (const auto& [name, each] : definitions->items())
+        *schema_.definitions_[name] = read(each, "#/$defs/" + name);
       document.erase(definitions);
     }
-    return read(document, "#");
+    return made(document, "#");
   }
 
  private:
-  std::shared_ptr<const Node> read(const Json& text, const std::string& where) {
-    auto node = std::make_shared<Node>();
+  std::shared_ptr<const Node> made(const Json& text, const std::string& where) {
+    return std::make_shared<const Node>(read(text, where));
+  }
+
+  Node read(const Json& text, const std::string& where) {
+    Node node;
     if (text.is_boolean()) {
-      node->forbids = !text.get<bool>();
+      node.forbids = !text.get<bool>();
       return node;
     }
     for (const auto& [keyword, body] : text.items()) {
-      if (!annotations.contains(keyword)) add(*node, keyword, body, where + "/" + keyword);
+      if (!annotations.contains(keyword)) add(node, keyword, body, where + "/" + keyword);
     }
     return node;
   }
 
   void add(Node& node, const std::string& keyword, const Json& body, const std::string& here) {
     if (keyword == "$ref") {
-      node.reference = &definition(body.get<std::string>());
+      node.reference = definition(body.get<std::string>());
     } else if (keyword == "type") {
       node.types =
           body.is_string() ? std::vector{body.get<std::string>()} : body.get<std::vector<std::string>>();
@@ -142,38 +145,37 @@ class Schema::Reader {
       node.required = body.get<std::vector<std::string>>();
     } else if (keyword == "properties") {
       for (const auto& [name, each] : body.items()) {
-        node.properties[name] = read(each, here + "/" + name);
+        node.properties[name] = made(each, here + "/" + name);
         node.property_names.push_back(name);
       }
     } else if (keyword == "additionalProperties") {
-      node.other_properties = read(body, here);
+      node.other_properties = made(body, here);
     } else if (keyword == "minItems") {
       node.min_items = body.get<std::size_t>();
     } else if (keyword == "maxItems") {
       node.max_items = body.get<std::size_t>();
     } else if (keyword == "items") {
-      node.items = read(body, here);
+      node.items = made(body, here);
     } else if (keyword == "prefixItems") {
-      for (const Json& each : body) node.tuple.push_back(read(each, here));
+      for (const Json& each : body) node.tuple.push_back(made(each, here));
     } else if (keyword == "anyOf") {
-      for (const Json& each : body) node.any_of.push_back(read(each, here));
+      for (const Json& each : body) node.any_of.push_back(made(each, here));
     } else if (keyword == "oneOf") {
-      for (const Json& each : body) node.one_of.push_back(read(each, here));
+      for (const Json& each : body) node.one_of.push_back(made(each, here));
     } else {
       throw std::invalid_argument(
           here + ": this keyword of JSON Schema is not evaluated here; a schema must not rely on it");
     }
   }
 
-  // Elements of a map stay where they are.
-  const std::shared_ptr<const Node>& definition(const std::string& reference) const {
+  const Node* definition(const std::string& reference) const {
     static const std::string prefix = "#/$defs/";
     const auto found = reference.starts_with(prefix)
                            ? schema_.definitions_.find(reference.substr(prefix.size()))
                            : schema_.definitions_.end();
     if (found == schema_.definitions_.end())
       throw std::invalid_argument("no definition " + reference + " in the schema");
-    return found->second;
+    return found->second.get();
   }
 
   Schema& schema_;
@@ -186,7 +188,7 @@ class Schema::Visit {
   explicit Visit(std::optional<SchemaViolation>* violation) : violation_(violation) {}
 
   bool fits(const Node& node, const Json& value, const Place& where) const {
-    if (node.reference != nullptr && !fits(**node.reference, value, where)) return false;
+    if (node.reference != nullptr && !fits(*node.reference, value, where)) return false;
     if (!value_fits(node, value, where)) return false;
     if (value.is_object() && !object_fits(node, value.get_ref<const Json::object_t&>(), where)) return false;
     if (value.is_array() && !array_fits(node, value, where)) return false;

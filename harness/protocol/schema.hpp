@@ -27,8 +27,6 @@ class Schema {
 
   // Throws std::invalid_argument for an unknown keyword, a $ref to nowhere or a bad pattern.
   explicit Schema(const Json& document);
-  Schema(const Schema&) = delete;  // its parts point at each other
-  Schema& operator=(const Schema&) = delete;
 
   // Judges `value` by the definition `$defs/<name>`, or by the whole document. Gives the first violation;
   // among alternatives that of the one that went furthest.
@@ -40,7 +38,7 @@ class Schema {
   class Reader;
   class Visit;
 
-  std::map<std::string, std::shared_ptr<const Node>> definitions_;
+  std::map<std::string, std::shared_ptr<Node>> definitions_;
   std::shared_ptr<const Node> whole_;
 };
 

@@ -28,6 +28,10 @@ struct Group {
     return settings.contains(key) && settings.at(key).is_number() ? settings.at(key).get<double>()
                                                                   : otherwise;
   }
+  std::tuple<double, double> betas(std::tuple<double, double> otherwise) const {
+    const sdk::Json given = settings.value("betas", sdk::Json());
+    return given.is_array() ? std::tuple<double, double>(given.at(0), given.at(1)) : otherwise;
+  }
 };
 
 std::vector<at::Tensor> tensors_of(const std::vector<Group>& groups) {
@@ -69,79 +73,97 @@ std::vector<Group> groups_of(const sdk::Json& verb, const Parameters& parameters
   return result;
 }
 
-class Sgd : public LibraryOptimizer {
+// What all of them have in common. `Engine` makes the steps.
+template <class Engine>
+class Grouped : public LibraryOptimizer {
  public:
-  explicit Sgd(std::vector<Group> groups)
-      : groups_(std::move(groups)), sgd_(torch_groups(groups_), torch::optim::SGDOptions(1e-3)) {}
-  void step() override { sgd_.step(); }
-  void zero_grad(bool set_to_none) override { sgd_.zero_grad(set_to_none); }
+  void step() override { engine_.step(); }
+  void zero_grad(bool set_to_none) override { engine_.zero_grad(set_to_none); }
   std::vector<at::Tensor> tensors() const override { return tensors_of(groups_); }
-  fsdp::OptimizerState library_state() const override { return fsdp::optim::state_of(sgd_); }
+  fsdp::OptimizerState library_state() const override { return fsdp::optim::state_of(engine_); }
   void load_library_state(const fsdp::OptimizerState& state) override {
-    fsdp::optim::load_state(sgd_, state);
+    fsdp::optim::load_state(engine_, state);
   }
   std::vector<State> state() const override {
     std::vector<State> states;
     for (const Group& group : groups_) {
       for (const sdk::OptimizerParameter& parameter : group.parameters) {
-        const auto found = sgd_.state().find(parameter.tensor.unsafeGetTensorImpl());
-        if (found == sgd_.state().end()) continue;
-        const auto& buffer =
-            static_cast<const torch::optim::SGDParamState&>(*found->second).momentum_buffer();
-        if (buffer.defined()) states.push_back({parameter.name, "momentum_buffer", buffer});
+        for (const auto& [name, value] : kept(parameter.tensor))
+          if (value.defined()) states.push_back({parameter.name, name, value});
       }
     }
     return states;
   }
 
- private:
-  static std::vector<torch::optim::OptimizerParamGroup> torch_groups(const std::vector<Group>& groups) {
-    std::vector<torch::optim::OptimizerParamGroup> result;
-    for (const Group& group : groups) {
-      torch::optim::SGDOptions options(group.number("lr", 1e-3));
-      options.momentum(group.number("momentum", 0)).weight_decay(group.number("weight_decay", 0));
-      result.emplace_back(group.tensors(), std::make_unique<torch::optim::SGDOptions>(options));
-    }
-    return result;
-  }
+ protected:
+  using Kept = std::vector<std::pair<const char*, at::Tensor>>;
 
+  template <class... Arguments>
+  explicit Grouped(std::vector<Group> groups, Arguments&&... of_engine)
+      : engine_(std::forward<Arguments>(of_engine)...), groups_(std::move(groups)) {}
+  // Of one parameter, read from the engine itself: the library's word on states is what is judged.
+  virtual Kept kept(const at::Tensor& parameter) const = 0;
+
+  Engine engine_;
+
+ private:
   std::vector<Group> groups_;
-  torch::optim::SGD sgd_;
 };
 
-class Adam : public LibraryOptimizer {
+// Null before the parameter's first step.
+template <class ParamState>
+const ParamState* torch_state(const torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
+  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  return found == optimizer.state().end() ? nullptr : static_cast<const ParamState*>(found->second.get());
+}
+
+template <class Options, class Set>
+std::vector<torch::optim::OptimizerParamGroup> torch_groups(const std::vector<Group>& groups,
+                                                            const Set& set) {
+  std::vector<torch::optim::OptimizerParamGroup> result;
+  for (const Group& group : groups) {
+    auto options = std::make_unique<Options>(group.number("lr", 1e-3));
+    set(*options, group);
+    result.emplace_back(group.tensors(), std::move(options));
+  }
+  return result;
+}
+
+class Sgd : public Grouped<torch::optim::SGD> {
  public:
-  Adam(std::vector<Group> groups, bool decoupled)
-      : groups_(std::move(groups)), adam_(adam_groups(groups_, decoupled)) {}
-  void step() override { adam_.step(); }
-  void zero_grad(bool set_to_none) override { adam_.zero_grad(set_to_none); }
-  std::vector<at::Tensor> tensors() const override { return tensors_of(groups_); }
-  fsdp::OptimizerState library_state() const override { return fsdp::optim::state_of(adam_); }
-  void load_library_state(const fsdp::OptimizerState& state) override {
-    fsdp::optim::load_state(adam_, state);
-  }
-  std::vector<State> state() const override {
-    std::vector<State> states;
-    for (const Group& group : groups_) {
-      for (const sdk::OptimizerParameter& parameter : group.parameters) {
-        const fsdp::optim::AdamState* state = adam_.state(parameter.tensor);
-        if (state == nullptr) continue;
-        states.push_back({parameter.name, "exp_avg", state->exp_avg});
-        states.push_back({parameter.name, "exp_avg_sq", state->exp_avg_sq});
-      }
-    }
-    return states;
-  }
+  explicit Sgd(const std::vector<Group>& groups)
+      : Grouped(
+            groups,
+            torch_groups<torch::optim::SGDOptions>(groups,
+                                                   [](torch::optim::SGDOptions& options, const Group& group) {
+                                                     options.momentum(group.number("momentum", 0));
+                                                     options.weight_decay(group.number("weight_decay", 0));
+                                                   }),
+            torch::optim::SGDOptions(1e-3)) {}
 
  private:
+  Kept kept(const at::Tensor& parameter) const override {
+    const auto* state = torch_state<torch::optim::SGDParamState>(engine_, parameter);
+    return state == nullptr ? Kept() : Kept{{"momentum_buffer", state->momentum_buffer()}};
+  }
+};
+
+class Adam : public Grouped<fsdp::optim::Adam> {
+ public:
+  Adam(const std::vector<Group>& groups, bool decoupled) : Grouped(groups, adam_groups(groups, decoupled)) {}
+
+ private:
+  Kept kept(const at::Tensor& parameter) const override {
+    const fsdp::optim::AdamState* state = engine_.state(parameter);
+    return state == nullptr ? Kept() : Kept{{"exp_avg", state->exp_avg}, {"exp_avg_sq", state->exp_avg_sq}};
+  }
+
   static std::vector<fsdp::optim::AdamGroup> adam_groups(const std::vector<Group>& groups, bool decoupled) {
     std::vector<fsdp::optim::AdamGroup> result;
     for (const Group& group : groups) {
-      const sdk::Json betas = group.settings.value("betas", sdk::Json());
       fsdp::optim::AdamOptions options;
       options.lr = group.number("lr", options.lr);
-      if (betas.is_array())
-        std::tie(options.beta1, options.beta2) = std::pair<double, double>(betas.at(0), betas.at(1));
+      std::tie(options.beta1, options.beta2) = group.betas({options.beta1, options.beta2});
       options.eps = group.number("eps", options.eps);
       options.weight_decay = group.number("weight_decay", decoupled ? 1e-2 : 0.0);
       options.decoupled_weight_decay = decoupled;
@@ -150,72 +172,50 @@ class Adam : public LibraryOptimizer {
     }
     return result;
   }
-
-  std::vector<Group> groups_;
-  fsdp::optim::Adam adam_;
 };
 
 // LibTorch's own Adam or AdamW: the library has no amsgrad, and takes their states as it takes its own Adam's.
 template <class Torch, class Options, class ParamState>
-class TorchAdam : public LibraryOptimizer {
+class TorchAdam : public Grouped<Torch> {
  public:
-  explicit TorchAdam(std::vector<Group> groups)
-      : groups_(std::move(groups)), adam_(torch_groups(groups_), Options(1e-3)) {}
-  void step() override { adam_.step(); }
-  void zero_grad(bool set_to_none) override { adam_.zero_grad(set_to_none); }
-  std::vector<at::Tensor> tensors() const override { return tensors_of(groups_); }
-  fsdp::OptimizerState library_state() const override { return fsdp::optim::state_of(adam_); }
-  void load_library_state(const fsdp::OptimizerState& state) override {
-    fsdp::optim::load_state(adam_, state);
-  }
-  std::vector<State> state() const override {
-    std::vector<State> states;
-    for (const Group& group : groups_) {
-      for (const sdk::OptimizerParameter& parameter : group.parameters) {
-        const auto found = adam_.state().find(parameter.tensor.unsafeGetTensorImpl());
-        if (found == adam_.state().end()) continue;
-        const auto& state = static_cast<const ParamState&>(*found->second);
-        states.push_back({parameter.name, "exp_avg", state.exp_avg()});
-        states.push_back({parameter.name, "exp_avg_sq", state.exp_avg_sq()});
-        states.push_back({parameter.name, "max_exp_avg_sq", state.max_exp_avg_sq()});
-      }
-    }
-    return states;
-  }
+  explicit TorchAdam(const std::vector<Group>& groups)
+      : Grouped<Torch>(groups,
+                       torch_groups<Options>(groups,
+                                             [](Options& options, const Group& group) {
+                                               options.amsgrad(true);
+                                               options.betas(group.betas(options.betas()));
+                                               options.eps(group.number("eps", options.eps()));
+                                               options.weight_decay(
+                                                   group.number("weight_decay", options.weight_decay()));
+                                             }),
+                       Options(1e-3)) {}
 
  private:
-  static std::vector<torch::optim::OptimizerParamGroup> torch_groups(const std::vector<Group>& groups) {
-    std::vector<torch::optim::OptimizerParamGroup> result;
-    for (const Group& group : groups) {
-      Options options(group.number("lr", 1e-3));
-      options.amsgrad(true).eps(group.number("eps", options.eps()));
-      options.weight_decay(group.number("weight_decay", options.weight_decay()));
-      if (const sdk::Json betas = group.settings.value("betas", sdk::Json()); betas.is_array())
-        options.betas(std::tuple<double, double>(betas.at(0), betas.at(1)));
-      result.emplace_back(group.tensors(), std::make_unique<Options>(options));
-    }
-    return result;
-  }
+  using typename Grouped<Torch>::Kept;
 
-  std::vector<Group> groups_;
-  Torch adam_;
+  Kept kept(const at::Tensor& parameter) const override {
+    const auto* state = torch_state<ParamState>(this->engine_, parameter);
+    if (state == nullptr) return {};
+    return {{"exp_avg", state->exp_avg()},
+            {"exp_avg_sq", state->exp_avg_sq()},
+            {"max_exp_avg_sq", state->max_exp_avg_sq()}};
+  }
 };
 
 }  // namespace
 
 std::unique_ptr<LibraryOptimizer> make_optimizer(const sdk::Json& verb, const Parameters& parameters) {
   const std::string kind = verb.at("kind");
-  std::vector<Group> groups = groups_of(verb, parameters);
+  const std::vector<Group> groups = groups_of(verb, parameters);
   if (verb.value("amsgrad", false)) {
     using namespace torch::optim;
     if (kind == "Adam")
-      return std::make_unique<TorchAdam<torch::optim::Adam, AdamOptions, AdamParamState>>(std::move(groups));
-    if (kind == "AdamW")
-      return std::make_unique<TorchAdam<AdamW, AdamWOptions, AdamWParamState>>(std::move(groups));
+      return std::make_unique<TorchAdam<torch::optim::Adam, AdamOptions, AdamParamState>>(groups);
+    if (kind == "AdamW") return std::make_unique<TorchAdam<AdamW, AdamWOptions, AdamWParamState>>(groups);
     throw std::invalid_argument(kind + " knows no amsgrad; Adam and AdamW do");
   }
-  if (kind == "SGD") return std::make_unique<Sgd>(std::move(groups));
-  if (kind == "Adam" || kind == "AdamW") return std::make_unique<Adam>(std::move(groups), kind == "AdamW");
+  if (kind == "SGD") return std::make_unique<Sgd>(groups);
+  if (kind == "Adam" || kind == "AdamW") return std::make_unique<Adam>(groups, kind == "AdamW");
   throw std::invalid_argument("no optimizer is called \"" + kind + "\"; there are SGD, Adam and AdamW");
 }
 

@@ -1,5 +1,5 @@
-// The library's Adam and AdamW, and LibTorch's SGD (which rounds as Python's does), behind the suite's
-// optimizer interface.
+// The library's Adam and AdamW, LibTorch's SGD (which rounds as Python's does), and its Adam and AdamW where
+// amsgrad is asked for, behind the suite's optimizer interface.
 #pragma once
 
 #include <memory>

@@ -40,6 +40,7 @@ TEST(Schema, EvaluatesEveryKeywordItAccepts) {
   EXPECT_EQ(judged(R"({"items": {"$ref": "#/$defs/word"}})", {"a", 1}), "at /1: found 1, expected string");
   EXPECT_EQ(judged(R"({"prefixItems": [{"type": "string"}], "maxItems": 1})", {"a", 1}),
             "found 2 elements, expected 0 to 1");
+  EXPECT_EQ(judged(R"({"minItems": 2})", Json::array({1})), "found 1 elements, expected at least 2");
   EXPECT_EQ(judged(R"({"prefixItems": [{"type": "string"}], "minItems": 1})", {1}),
             "at /0: found 1, expected string");
 }

@@ -122,8 +122,36 @@ TEST(Optimizer, TheFirstGroupThatMatchesDecidesAndUnmatchedOnesStay) {
   EXPECT_EQ(skipped.item<float>(), 1);
 }
 
+TEST(Optimizer, AmsgradKeepsTheLargestSecondMomentAndDividesByIt) {
+  const Json plain = {{"kind", "Adam"}, {"lr", 1.0}, {"betas", {0.5, 0.75}}};
+  Json amsgrad = plain;
+  amsgrad["amsgrad"] = true;
+  std::vector<at::Tensor> trained;
+  for (const Json& verb : {plain, amsgrad}) {
+    at::Tensor p = parameter({0});
+    const auto optimizer = make_optimizer(verb, {{"p", p}});
+    for (const float gradient : {4.0f, 0.0f}) {
+      p.mutable_grad() = at::tensor({gradient});
+      optimizer->step();
+    }
+    trained.push_back(p.detach());
+    const std::vector<Optimizer::State> state = optimizer->state();
+    ASSERT_EQ(state.size(), verb.contains("amsgrad") ? 3u : 2u);
+    EXPECT_EQ(state[1].value.item<float>(), 3);  // 0.25 * 16, and three quarters of it
+    if (state.size() == 3) {
+      EXPECT_EQ(state[2].name, "max_exp_avg_sq");
+      EXPECT_EQ(state[2].value.item<float>(), 4);
+    }
+  }
+  EXPECT_GT(trained[1].item<float>(), trained[0].item<float>());  // a smaller step down
+}
+
 TEST(Optimizer, UnknownKindsAreRefused) {
   EXPECT_THROW(make_optimizer({{"kind", "Lion"}, {"lr", 1.0}}, {}), std::invalid_argument);
+}
+
+TEST(Optimizer, SgdKnowsNoAmsgrad) {
+  EXPECT_THROW(make_optimizer({{"kind", "SGD"}, {"lr", 1.0}, {"amsgrad", true}}, {}), std::invalid_argument);
 }
 
 }  // namespace
