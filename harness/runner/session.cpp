@@ -284,7 +284,14 @@ Json Session::checkpoints_of(const Case& a_case) const {
     std::filesystem::create_directories(folder);
     folders["save"] = folder.string();
   }
-  if (!a_case.continues.empty()) folders["load"] = checkpoint_folder(checkpoints_, a_case.continues).string();
+  if (a_case.continues.empty()) return folders;
+  std::filesystem::path folder = checkpoint_folder(checkpoints_, a_case.continues);
+  if (a_case.damage) {
+    const std::filesystem::path copy = checkpoint_folder(checkpoints_, a_case.id).concat("-damaged");
+    copy_damaged(folder, *a_case.damage, copy);
+    folder = copy;
+  }
+  folders["load"] = folder.string();
   return folders;
 }
 

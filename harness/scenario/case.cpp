@@ -35,6 +35,7 @@ std::string fingerprint(const Case& a_case) {
   answered["program"] = a_case.program;
   answered["data"] = a_case.data;
   answered["switches"] = a_case.switches;
+  if (a_case.damage) answered["damage"] = {a_case.damage->file, a_case.damage->how};
   // Line numbers move with every comment; they change none either.
   for (auto& step : answered["program"]) step.erase("line");
   return sha256(answered.dump());

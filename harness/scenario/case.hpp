@@ -14,6 +14,12 @@ namespace fsdp_cts {
 
 using Json = nlohmann::ordered_json;
 
+// What befalls a copy of a checkpoint before it is loaded. Of its regular files: "first" and "last" by name,
+// or the "largest", the first of several; it is "removed", or "truncated" to half of its bytes.
+struct Damage {
+  std::string file, how;
+};
+
 enum class Lane { exact, tolerance, structure };
 std::string_view lane_name(Lane lane);
 
@@ -31,7 +37,8 @@ struct Case {
   bool quick = false;
   std::map<std::string, std::string> axes;  // as printed in the id, world excluded
 
-  std::string continues;  // id of the case whose checkpoint this one loads; else empty
+  std::string continues;         // id of the case whose checkpoint this one loads; else empty
+  std::optional<Damage> damage;  // none: as it was saved
 
   std::filesystem::path file;  // scenario file, for messages
   std::string why;
@@ -42,7 +49,7 @@ struct Case {
   Json switches, models, plans, program, data, expect, minimum;  // resolved; LANGUAGE.md §3-§7
 };
 
-// What a testee's answer depends on: hash of models, plans, program, data, switches. Golden recordings are
+// What a testee's answer depends on: hash of models, plans, program, data, switches, damage. Golden recordings are
 // bound to it.
 std::string fingerprint(const Case& a_case);
 

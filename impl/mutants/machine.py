@@ -70,8 +70,8 @@ def faults_of(line, before):
 def machine_patches(source):
     """(id, text of the patch) of every fault, in order of files and lines."""
     for path in patches.sources_of(source):
-        if not path.endswith(".cpp") or path.startswith(("comm/nccl", "optim")):
-            continue  # nothing here runs NCCL; the optimizer is the testee's
+        if not path.endswith(".cpp") or path.startswith("comm/nccl"):
+            continue  # nothing here runs NCCL
         text = (source / path).read_text()
         lines, code = text.split("\n"), patches.code_only(text).split("\n")
         inside = [False] * len(lines)

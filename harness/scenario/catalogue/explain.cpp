@@ -104,7 +104,10 @@ std::string explain_case(const Case& a_case) {
   if (!a_case.cpu_form.empty())
     text += paragraph("CPU form", "the nearest that a CPU can do: " + a_case.cpu_form);
   if (!a_case.continues.empty())
-    text += paragraph("Continues", a_case.continues + ", whose checkpoint it loads");
+    text += paragraph("Continues", a_case.continues + ", whose checkpoint it loads" +
+                                       (a_case.damage ? "; the " + a_case.damage->file +
+                                                            " file of its copy is " + a_case.damage->how
+                                                      : ""));
   if (a_case.skip_reason) text += paragraph("Skipped", "upstream returns early here: " + *a_case.skip_reason);
   for (const std::string& quirk : a_case.quirks) text += paragraph("Quirk", quirk);
 

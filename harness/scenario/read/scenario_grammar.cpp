@@ -48,7 +48,8 @@ const Fields& scenario_fields() {
        {.types = types::map, .each = &rules::anything},
        false,
        {},
-       "the case of this scenario whose checkpoint a case loads: axes that differ from its own; when"},
+       "the case of this scenario whose checkpoint a case loads: axes that differ from its own; when; "
+       "damage"},
       {"requires",
        {.types = types::list, .each = &requirement},
        false,

@@ -61,13 +61,32 @@ std::string cpu_form(const DataTree& tree, const Scope& scope, Mistakes& mistake
   return text;
 }
 
+// Nothing where the case continues none.
+const DataTree* continuation(const Scenario& scenario, const Binding& binding, Mistakes& mistakes) {
+  const DataTree* written = scenario.tree.find("continues");
+  return written && written->is_map() && holds(written->find("when"), binding.scope, mistakes) ? written
+                                                                                               : nullptr;
+}
+
+std::optional<Damage> damage_of(const Scenario& scenario, const Binding& binding, Mistakes& mistakes) {
+  const DataTree* written = continuation(scenario, binding, mistakes);
+  const DataTree* damage = written ? written->find("damage") : nullptr;
+  if (!damage) return std::nullopt;
+  const DataTree resolved = evaluated(*damage, binding.scope, mistakes);
+  static const Fields keys = {{"file", {.types = types::string, .words = {"first", "last", "largest"}}, true},
+                              {"how", {.types = types::string, .words = {"removed", "truncated"}}, true}};
+  static const Rule rule{.types = types::map, .fields = &keys};
+  check(resolved, rule, "continues.damage", Stage::evaluated, mistakes);
+  return Damage{resolved.text_at("file"), resolved.text_at("how")};
+}
+
 // The id of the case that `continues` means: this one's with other values of the axes that it names.
 std::string continued_case(const Scenario& scenario, const Binding& binding, Mistakes& mistakes) {
-  const DataTree* written = scenario.tree.find("continues");
-  if (!written || !written->is_map() || !holds(written->find("when"), binding.scope, mistakes)) return "";
+  const DataTree* written = continuation(scenario, binding, mistakes);
+  if (!written) return "";
   Binding other = binding;
   for (const DataTree::Entry& entry : written->entries) {
-    if (entry.key == "when") continue;
+    if (entry.key == "when" || entry.key == "damage") continue;
     const Json value = evaluated(entry.value, binding.scope, mistakes).json();
     const auto axis = std::find_if(other.axes.begin(), other.axes.end(),
                                    [&](const auto& each) { return each.first == entry.key; });
@@ -77,7 +96,7 @@ std::string continued_case(const Scenario& scenario, const Binding& binding, Mis
     } else if (entry.key == "world" && value.is_number_integer()) {
       other.world = value.get<int>();
     } else {
-      std::vector<std::string> names = {"when", "world"};
+      std::vector<std::string> names = {"when", "world", "damage"};
       for (const auto& [name, text] : other.axes) names.push_back(name);
       mistakes.add(place, unknown_name("axis in continues", entry.key, names));
     }
@@ -222,6 +241,7 @@ std::vector<Case> build_cases(const Scenario& scenario, const ModelFiles& models
     result.cpu_form = cpu_form(tree, binding.scope, mistakes);
     result.quick = binding.quick;
     result.continues = continued_case(scenario, binding, mistakes);
+    result.damage = damage_of(scenario, binding, mistakes);
     result.axes = {binding.axes.begin(), binding.axes.end()};
     result.file = scenario.file;
     result.why = tree.text_at("why");

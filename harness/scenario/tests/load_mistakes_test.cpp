@@ -59,6 +59,9 @@ INSTANTIATE_TEST_SUITE_P(
                 AT(35) "'?' needs true or false, found 4"},
         Mistake{"ContinuesAxis", 7, "worlds: [2]\ncontinues: {flog: true}",
                 AT(8) "unknown axis in continues 'flog', did you mean 'flag'?"},
+        Mistake{"ContinuesWithoutSense", 7,
+                "worlds: [2]\ncontinues: {when: \"!flag\", flag: true, damage: {file: middle, how: removed}}",
+                AT(8) "unknown value for continues.damage.file 'middle'; allowed are first, last, largest"},
         Mistake{"ContinuesNothing", 7, "worlds: [2]\ncontinues: {when: flag, world: 4}",
                 AT(8) "F2MP/Class/test_method[flag=true,world=2] continues "
                       "F2MP/Class/test_method[flag=true,world=4], which does not exist"},

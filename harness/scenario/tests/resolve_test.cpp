@@ -135,6 +135,20 @@ TEST(Continues, NamesTheCaseWhoseCheckpointIsLoaded) {
               ElementsAre("", "", scenario + "[flag=true,world=4]", scenario + "[flag=true,world=2]"));
 }
 
+TEST(Continues, SaysWhatBefallsTheCopyOfTheCheckpoint) {
+  const auto cases = cases_of(with_line(7,
+                                        "worlds: [2]\ncontinues: {when: \"!flag\", flag: true, damage: "
+                                        "{file: largest, how: \"${flag ? 'removed' : 'truncated'}\"}}"));
+  ASSERT_EQ(cases.size(), 2u);
+  EXPECT_FALSE(cases[0].damage);
+  ASSERT_TRUE(cases[1].damage);
+  EXPECT_EQ(cases[1].damage->file, "largest");
+  EXPECT_EQ(cases[1].damage->how, "truncated");
+  Case whole = cases[1];
+  whole.damage.reset();
+  EXPECT_NE(fingerprint(cases[1]), fingerprint(whole));
+}
+
 TEST(CpuForm, SaysWhatIsDoneInstead) {
   const auto cases =
       cases_of(with_line(7, "worlds: [2]\ncpu_form: [{text: slower}, {when: flag, text: nearer}]"));
