@@ -156,7 +156,8 @@ void LibraryOperations::load_checkpoint(const sdk::Checkpoint& checkpoint) {
   auto* optimizer = dynamic_cast<LibraryOptimizer*>(checkpoint.optimizer);
   if (checkpoint.format != "safetensors") {
     const fsdp::OptimizerState state =
-        fsdp::load_checkpoint(checkpoint.folder, library_->world, *checkpoint.model->module);
+        fsdp::load_checkpoint(checkpoint.folder, library_->world, *checkpoint.model->module,
+                              {.optimizer_state = optimizer != nullptr});
     if (optimizer) optimizer->load_library_state(state);
     return;
   }
