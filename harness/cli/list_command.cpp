@@ -42,7 +42,7 @@ void add_list(CLI::App& app, Shared& shared) {
                       "Globs over case ids, or seed:F2MP, lane:exact, world:2, label:gpu");
   command->add_flag("--json", options->json,
                     "An array of {id, scenario, seed, world, lane, requires, runnable, reason, seed_cases, "
-                    "cpu_form, clauses}");
+                    "cpu_form, continues, clauses}");
   command->footer(
       "Examples:\n  fsdp-cts list 'seed:F2MP' world:2\n  fsdp-cts list --json | jq '[.[] | "
       "select(.runnable)] | length'");

@@ -1,6 +1,7 @@
 #include "harness/scenario/catalogue/filter.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -104,11 +105,21 @@ std::vector<Case> few_of_each_scenario(std::vector<Case> cases, int count, const
   std::erase_if(cases, [&](const Case& c) { return why_not_runnable(c, machine).has_value(); });
   std::map<std::string, std::vector<std::size_t>> places;
   for (std::size_t i = 0; i < cases.size(); ++i) places[cases[i].scenario].push_back(i);
-  // Of as many stretches of equal length as cases are wanted, the one in the middle.
+  // Of as many stretches of equal length as cases are wanted one case each: of the first the middle one, of the
+  // others one at another place each time. Always the middle, and an axis whose values take turns within a
+  // stretch would show the same value every time.
+  constexpr double golden_ratio = 0.6180339887498949;
+  const auto place_in_stretch = [](std::size_t k) {
+    const double turned = 0.5 + golden_ratio * static_cast<double>(k);
+    return turned - std::floor(turned);
+  };
   std::set<std::size_t> kept;
   const auto wanted = static_cast<std::size_t>(count);
   for (const auto& [scenario, all] : places)
-    for (std::size_t k = 0; k < wanted; ++k) kept.insert(all[(2 * k + 1) * all.size() / (2 * wanted)]);
+    for (std::size_t k = 0; k < wanted; ++k) {
+      const double at = (static_cast<double>(k) + place_in_stretch(k)) / static_cast<double>(wanted);
+      kept.insert(all[static_cast<std::size_t>(at * static_cast<double>(all.size()))]);
+    }
   std::vector<Case> few;
   for (const std::size_t place : kept) few.push_back(std::move(cases[place]));
   return few;

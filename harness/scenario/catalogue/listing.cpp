@@ -11,7 +11,7 @@ std::vector<ListingRow> list_cases(const std::vector<Case>& cases, const Machine
     const std::optional<std::string> obstacle = why_not_runnable(a_case, machine);
     rows.push_back({a_case.id, a_case.scenario, a_case.seed, a_case.world,
                     std::string(lane_name(a_case.lane)), a_case.requires_, !obstacle, obstacle.value_or(""),
-                    a_case.seed_cases, a_case.cpu_form, a_case.clauses});
+                    a_case.seed_cases, a_case.cpu_form, a_case.continues, a_case.clauses});
   }
   return rows;
 }
@@ -29,6 +29,7 @@ Json listing_json(const std::vector<ListingRow>& rows) {
                       {"reason", row.reason},
                       {"seed_cases", row.seed_cases},
                       {"cpu_form", row.cpu_form},
+                      {"continues", row.continues},
                       {"clauses", row.clauses}});
   return result;
 }

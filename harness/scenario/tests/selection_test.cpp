@@ -104,8 +104,25 @@ TEST(FewOfEachScenario, AreSpreadOverWhatThisMachineCanRun) {
     return kept;
   };
   EXPECT_THAT(ids(1), ElementsAre("4", "5"));  // the middle one of 0 2 4 6 8, and of 1 3 5 7
-  EXPECT_THAT(ids(2), ElementsAre("2", "3", "6", "7"));
+  EXPECT_THAT(ids(2), ElementsAre("2", "3", "4", "5"));
   EXPECT_THAT(ids(50), ElementsAre("0", "1", "2", "3", "4", "5", "6", "7", "8"));
+}
+
+TEST(FewOfEachScenario, ShowEveryValueOfAnAxisThatTakesTurns) {
+  std::vector<Case> cases(64);
+  for (int i = 0; i < 64; ++i) {
+    cases[i].scenario = "one";
+    cases[i].world = 2;
+    cases[i].axes["stage"] = std::to_string(1 + i % 2);
+    cases[i].axes["format"] = std::to_string(i / 2 % 4);
+  }
+  std::set<std::string> stages, formats;
+  for (const Case& each : few_of_each_scenario(cases, 8, Machine{})) {
+    stages.insert(each.axes.at("stage"));
+    formats.insert(each.axes.at("format"));
+  }
+  EXPECT_EQ(stages.size(), 2u);
+  EXPECT_EQ(formats.size(), 4u);
 }
 
 TEST(Filter, LoadingASelectionGivesTheSameCases) {
@@ -145,7 +162,7 @@ TEST(Listing, SaysWhatCannotRunAndWhy) {
       rows[0],
       Json::parse(
           R"({"id":"F2MP/A/one[x=1,world=2]","scenario":"F2MP/A/one","seed":"F2MP","world":2,"lane":"tolerance","requires":[],
-                                     "runnable":true,"reason":"","seed_cases":1,"cpu_form":"","clauses":[]})"));
+                                     "runnable":true,"reason":"","seed_cases":1,"cpu_form":"","continues":"","clauses":[]})"));
   EXPECT_EQ(rows[3]["runnable"], false);
   EXPECT_EQ(rows[3]["reason"], "needs 2 GPUs, one per rank; this machine has 0");
   EXPECT_EQ(rows[4]["reason"], "upstream returns early: one reason");
