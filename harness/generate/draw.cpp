@@ -61,6 +61,7 @@ constexpr int step_in_backward = 10;  // of fully_shard's
 constexpr int input_gradient = 15;
 constexpr int guard = 15;
 constexpr int refusal = 80;  // and as often a second one
+constexpr int resumed = 20;
 }  // namespace chance
 
 class Drawing {
@@ -82,6 +83,7 @@ class Drawing {
       draw_program();
       draw_refusals();
       sketch_.data_seed = 1 + dice_.below(1'000'000);
+      draw_resumed();
       if (!why_illegal(sketch_)) return sketch_;
     }
   }
@@ -289,6 +291,13 @@ class Drawing {
     const std::vector<std::string> names = refusals_for(sketch_);
     for (int i = 0; i < 2 && !names.empty(); ++i)
       if (dice_.percent(chance::refusal)) sketch_.refusals.push_back(dice_.one_of(names));
+  }
+
+  void draw_resumed() {
+    if (!sketch_.ignored.empty() || !dice_.percent(chance::resumed)) return;
+    sketch_.resumed =
+        Resumed{dice_.one_of<std::string>({"native", "dcp", "safetensors"}),
+                dice_.one_of<std::string>({"fully_shard", "fsdp", "composable"}), dice_.percent(50)};
   }
 
   // Factors one behind another from input to output.

@@ -19,14 +19,14 @@ Drawn written(const Origin& origin, Sketch sketch, const std::string& why) {
   Drawn drawn{origin, std::move(sketch), {}, {}};
   drawn.text = scenario_text(drawn.sketch, origin, why.empty() ? why_drawn : why);
   Mistakes mistakes;
-  std::vector<Case> cases = load_scenario(drawn.text, scenario_id(origin), {}, mistakes);
+  drawn.cases = load_scenario(drawn.text, scenario_id(origin), {}, mistakes);
   try {
     mistakes.throw_if_any();
   } catch (const ScenarioError& error) {
     throw std::logic_error(std::string("a drawn scenario has mistakes:\n") + error.what() + "\n" +
                            drawn.text);
   }
-  drawn.a_case = std::move(cases.at(0));
+  if (drawn.cases.empty()) throw std::logic_error("a drawn scenario has no cases:\n" + drawn.text);
   return drawn;
 }
 
@@ -42,7 +42,7 @@ std::vector<std::string> fit_data(std::vector<Drawn>& drawn, int draws, const Te
         ++drawn[i].sketch.data_seed;
         drawn[i] = written(drawn[i].origin, drawn[i].sketch, "");
       }
-      asked.push_back(&drawn[i].a_case);
+      asked.push_back(&drawn[i].whole());
       places.push_back(i);
     }
     if (asked.empty()) break;

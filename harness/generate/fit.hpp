@@ -9,11 +9,13 @@ namespace fsdp_cts::generate {
 struct Drawn {
   Origin origin;
   Sketch sketch;
-  Case a_case;
-  std::string text;  // of the scenario that the case is
+  std::vector<Case> cases;  // one, or two of which the second loads what the first saves
+  std::string text;         // of the scenario
+
+  const Case& whole() const { return cases.back(); }
 };
 
-// The one case of the scenario. Throws std::logic_error when the sketch gives no valid one: a fault of the
+// The cases of the scenario. Throws std::logic_error when the sketch gives no valid one: a fault of the
 // generator, whatever was drawn.
 Drawn written(const Origin& origin, Sketch sketch, const std::string& why);
 

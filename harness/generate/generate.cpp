@@ -119,14 +119,16 @@ class Shrinker {
     shrink(
         failing.sketch,
         [&](Sketch& candidate) {
-          progress_.show(fmt::format("shrinking {}: {} tried", failing.a_case.scenario, ++tried));
+          progress_.show(fmt::format("shrinking {}: {} tried", failing.whole().scenario, ++tried));
           std::vector<Drawn> one{written(failing.origin, candidate, "")};
           if (!fit_data(one, data_draws, oracle_, *session_).front().empty()) return false;
           candidate = one.front().sketch;
           bool same = false;
-          pipeline_->run({&one.front().a_case}, [&](const Case&, const Verdict& verdict, const CaseRun&) {
-            same = verdict_name(verdict.kind) == record.at("verdict").get<std::string>() &&
-                   verdict.code == record.at("code").get<std::string>();
+          std::vector<const Case*> cases;
+          for (const Case& each : one.front().cases) cases.push_back(&each);
+          pipeline_->run(cases, [&](const Case&, const Verdict& verdict, const CaseRun&) {
+            same = same || (verdict_name(verdict.kind) == record.at("verdict").get<std::string>() &&
+                            verdict.code == record.at("code").get<std::string>());
           });
           if (same) smallest = std::move(one.front());
           return same;
@@ -167,9 +169,10 @@ void keep_failures(const GenerateOptions& options, const Suite& suite, const std
   std::optional<Shrinker> shrinker;
   int left = options.shrink;
   for (const Drawn& each : drawn) {
-    const auto found = failures.find(each.a_case.id);
-    if (found == failures.end()) continue;
-    const Json& record = *found->second;
+    const auto failing = std::find_if(each.cases.begin(), each.cases.end(),
+                                      [&](const Case& a_case) { return failures.contains(a_case.id); });
+    if (failing == each.cases.end()) continue;
+    const Json& record = *failures.at(failing->id);
     Drawn kept = each;
     if (left > 0) {
       --left;
@@ -209,8 +212,10 @@ int generate(const GenerateOptions& options, const Suite& suite) {
   GivenCases given;
   std::map<std::string, int> index;
   for (const Drawn& each : all.drawn) {
-    given.cases.push_back(each.a_case);
-    index[each.a_case.id] = each.origin.index;
+    for (const Case& a_case : each.cases) {
+      given.cases.push_back(a_case);
+      index[a_case.id] = each.origin.index;
+    }
   }
   if (given.cases.empty()) throw UsageError("no scenario is fit for the exact lane; take another seed");
   given.repeat = [&](const Case& a_case) {

@@ -7,15 +7,29 @@
 namespace fsdp_cts::generate {
 namespace {
 
+// The last of `ranks` holds no row.
+bool leaves_a_rank_empty(const Sketch& sketch, const ParameterInfo& parameter, int ranks) {
+  const int rows = shape_of(sketch, parameter.at).front();
+  return (rows + ranks - 1) / ranks * (ranks - 1) >= rows;
+}
+
 // A parameter of which the last rank of the shard group holds no row.
 bool has_empty_shard(const Sketch& sketch) {
   const std::vector<ParameterInfo> all = parameters_of(sketch);
   return std::any_of(all.begin(), all.end(), [&](const ParameterInfo& each) {
     const int unit = unit_of(sketch, each.at);
-    if (unit < 0) return false;
-    const int ranks = shard_group(sketch, sketch.units[unit]), rows = shape_of(sketch, each.at).front();
-    return (rows + ranks - 1) / ranks * (ranks - 1) >= rows;
+    return unit >= 0 && leaves_a_rank_empty(sketch, each, shard_group(sketch, sketch.units[unit]));
   });
+}
+
+std::optional<std::string> why_not_resumed(const Sketch& sketch) {
+  if (!sketch.resumed) return std::nullopt;
+  const std::vector<ParameterInfo> all = parameters_of(sketch);
+  if (sketch.resumed->format != "safetensors" && sketch.resumed->api != "fully_shard" &&
+      std::any_of(all.begin(), all.end(),
+                  [&](const ParameterInfo& each) { return leaves_a_rank_empty(sketch, each, sketch.world); }))
+    return "takes an FSDP1 model, of which a rank holds no row, for an older one when it loads";
+  return std::nullopt;
 }
 
 std::vector<ParameterInfo> owned_by(const Sketch& sketch, const Unit& unit) {
@@ -112,8 +126,11 @@ std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
     return "keeps what a failed forward has gathered, and in FSDP1 is in the middle of a forward ever after";
   for (const std::string& each : sketch.refusals)
     if (!pytorch_refuses(each)) return "does not refuse everything";
-  if (has_aside(sketch, AsideKind::optimizer_state) && has_block(sketch, BlockKind::spare))
+  const bool loads_state =
+      has_aside(sketch, AsideKind::optimizer_state) || (sketch.resumed && has_optimizer_state(sketch));
+  if (loads_state && has_block(sketch, BlockKind::spare))
     return "wants a state of each parameter, also of unused ones";
+  if (auto why = why_not_resumed(sketch)) return why;
   for (const Iteration& iteration : sketch.iterations) {
     bool whole = false;
     for (const Aside& each : iteration.micro_batches.front().before) {

@@ -135,6 +135,11 @@ class Smaller {
       with([&](Sketch& s) { s.columns = without(s.columns, i); });
     for (bool Sketch::*flag : {&Sketch::meta, &Sketch::synced, &Sketch::offload, &Sketch::step_in_backward})
       with([&](Sketch& s) { s.*flag = false; });
+    with([](Sketch& s) { s.resumed.reset(); });
+    if (sketch_.resumed) {
+      with([](Sketch& s) { s.resumed->root_alone = true; });
+      with([](Sketch& s) { s.resumed->api = s.api; });
+    }
     with([](Sketch& s) { s.comm_hook = 0; });
     with([](Sketch& s) { s.prefetch = Prefetch::by_itself; });
     with([](Sketch& s) { s.guard = false; });

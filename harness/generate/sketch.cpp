@@ -182,6 +182,8 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
   if (sketch.offload && !sketch.ignored.empty()) return "ignored parameters are not offloaded";
   if (sketch.comm_hook != 0 && (sketch.api != "fsdp" || !sketch.mesh.empty() || sketch.world == 1))
     return "FP-HOOK-4: not over replicas";
+  // What no unit holds goes another way on every rank, and stands in a checkpoint once.
+  if (sketch.resumed && !sketch.ignored.empty()) return "ranks part, and a checkpoint is of all of them";
   for (const Unit& unit : sketch.units)
     if ((fsdp1 || low_precision(sketch)) && (unit.divide_factor != 0 || unit.force_sum))
       return "a control of fully_shard";
@@ -541,6 +543,11 @@ bool has_block(const Sketch& sketch, BlockKind kind) {
 bool recomputes(const Sketch& sketch) {
   return std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
                      [](const Block& block) { return block.recompute; });
+}
+
+bool has_optimizer_state(const Sketch& sketch) {
+  return sketch.momentum != 0 && std::any_of(sketch.iterations.begin(), sketch.iterations.end(),
+                                             [](const Iteration& each) { return each.step; });
 }
 
 bool calls_root_as_graph(const Sketch& sketch) {

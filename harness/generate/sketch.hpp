@@ -109,6 +109,14 @@ struct Iteration {
   bool operator==(const Iteration&) const = default;
 };
 
+// A second case: what the program ends with is saved, and a second model, sharded otherwise, loads it.
+struct Resumed {
+  std::string format;      // of the checkpoint
+  std::string api;         // of the second model
+  bool root_alone = true;  // its only unit; otherwise the modules that the first model's units have
+  bool operator==(const Resumed&) const = default;
+};
+
 struct Sketch {
   std::string api = "fully_shard";
   int world = 1;
@@ -136,6 +144,7 @@ struct Sketch {
   double momentum = 0;                // 0 or a power of two
   std::string x_dtype = "float32";
   std::vector<Iteration> iterations;
+  std::optional<Resumed> resumed;
   std::int64_t data_seed = 0;  // with which nothing rounds
   bool operator==(const Sketch&) const = default;
 };
@@ -167,7 +176,8 @@ bool leaves_whole(AsideKind kind);    // units that it does not free, for what c
 bool original_parameters(const Sketch& sketch, const Unit& unit);
 bool has_aside(const Sketch& sketch, AsideKind kind);
 bool has_block(const Sketch& sketch, BlockKind kind);
-bool recomputes(const Sketch& sketch);  // any block
+bool recomputes(const Sketch& sketch);           // any block
+bool has_optimizer_state(const Sketch& sketch);  // at the end
 bool calls_root_as_graph(const Sketch& sketch);
 std::vector<int> shape_of(const Sketch& sketch, const ParameterAt& parameter);
 // Of each unit: whether it is whole between a forward and what comes after it.

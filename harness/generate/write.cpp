@@ -66,15 +66,19 @@ class Writer {
     const std::string model = flow(root());
     program();
     expectations();
+    resume();
     refusals();
     text_ = fmt::format("id: {}\n", scenario_id(origin));
     text_ += fmt::format("source: {{own: \"drawn: fsdp-cts generate --seed {} --index {}\"}}\n", origin.seed,
                          origin.index);
     text_ += fmt::format("clauses: {}\nwhy: >-\n  {}\n", flow(Json(clauses_)), why);
-    text_ += fmt::format("worlds: [{}]\n{}lane: exact\nmodels:\n  model: {}\n{}", sketch.world,
-                         sketch.offload ? "requires: [gpu]\n" : "", model, refused_models_);
+    if (sketch.resumed) text_ += "axes: {stage: [1, 2]}\ncontinues: {when: stage > 1, stage: 1}\n";
+    text_ += fmt::format("worlds: [{}]\n{}lane: exact\nmodels:\n  model: {}\n", sketch.world,
+                         sketch.offload ? "requires: [gpu]\n" : "", model);
+    if (sketch.resumed) text_ += fmt::format("  resumed: {}\n", model);
+    text_ += refused_models_;
     text_ += data();
-    text_ += plan() + refused_plans_;
+    text_ += plan() + resumed_plan() + refused_plans_;
     text_ += "program:\n" + steps_ + "expect:\n" + expect_;
     text_ += "minimum: {elements: 1, tensors: 1}\n";
   }
@@ -229,6 +233,21 @@ class Writer {
       if (sketch_.synced) written["sync_module_states"] = true;
       if (sketch_.offload) written["cpu_offload"] = true;
       if (!sketch_.auto_wrap.is_null()) written["auto_wrap"] = sketch_.auto_wrap;
+      text += "      - " + flow(written) + "\n";
+    }
+    return text;
+  }
+
+  // What the second model may be without being told everything that the first one is.
+  std::string resumed_plan() const {
+    if (!sketch_.resumed) return "";
+    std::string text = fmt::format("  resumed:\n    api: {}\n    units:\n", sketch_.resumed->api);
+    for (const Unit& unit : sketch_.units) {
+      if (sketch_.resumed->root_alone && !unit.modules.front().is_root()) continue;
+      Json written = {{"modules", Json::array()}};
+      for (const ModuleAt& module : unit.modules) written["modules"].push_back(path_of(sketch_, module));
+      // A flat parameter cannot be frozen in part.
+      if (sketch_.resumed->api == "fsdp" && !sketch_.frozen.empty()) written["use_orig_params"] = true;
       text += "      - " + flow(written) + "\n";
     }
     return text;
@@ -658,6 +677,45 @@ class Writer {
              {{"pre_backward_registrations", passes * static_cast<int>(sketch_.units.size())},
               {"post_backward_registrations", passes * static_cast<int>(owners.size())}}}},
            "FP-HOOK-2");
+  }
+
+  void resume() {
+    if (!sketch_.resumed) return;
+    const bool flat = sketch_.resumed->api != "fully_shard", state = has_optimizer_state(sketch_);
+    const auto in_stage = [&](int stage, Json verb) {
+      verb["when"] = fmt::format("stage == {}", stage);
+      step(std::move(verb));
+    };
+    Json saved = {{"format", sketch_.resumed->format}}, loaded = saved;
+    loaded.update({{"model", "resumed"}, {"like", "model"}});
+    if (state) {
+      saved["optimizer"] = optimizer_;
+      loaded.update({{"optimizer", "resumed_optimizer"}, {"optimizer_like", optimizer_}});
+    }
+    in_stage(1, {{"save_checkpoint", saved}});
+    in_stage(2, {{"build", "resumed"}});
+    for (const ParameterAt& each : sketch_.frozen)
+      in_stage(2, {{"set_requires_grad",
+                    {{"value", false}, {"match", pattern_of(sketch_, each)}, {"model", "resumed"}}}});
+    in_stage(2, {{"shard", "resumed"}});
+    in_stage(2, {{"optimizer",
+                  {{"as", "resumed_optimizer"},
+                   {"model", "resumed"},
+                   {"kind", "SGD"},
+                   {"lr", sketch_.lr},
+                   {"momentum", sketch_.momentum}}}});
+    in_stage(2, {{"load_checkpoint", loaded}});
+    Json what = {"full_parameters"};
+    if (has_block(sketch_, BlockKind::shift)) what.push_back("buffers");
+    if (state) what.push_back("optimizer_state");
+    in_stage(2, {{"observe", {{"what", what}, {"model", "resumed"}}}, {"label", "resumed"}});
+    for (const Json& each : what) {
+      const bool of_optimizer = each == "optimizer_state";
+      expect({{"equal", {{"what", {each}}, {"to", {"reference"}}, {"tolerance", "exact"}}},
+              {"label", "resumed"},
+              {"when", "stage == 2"}},
+             of_optimizer ? (flat ? "FP-CKPT-2" : "FS-CKPT-2") : (flat ? "FP-CKPT-1" : "FS-CKPT-1"));
+    }
   }
 
   void refusals() {

@@ -19,9 +19,9 @@ TEST(Draw, IsLegalAndLoads) {
     const Sketch sketch = draw_sketch(1, index, 0);
     EXPECT_EQ(why_illegal(sketch), std::nullopt);
     const Drawn drawn = written({1, index}, sketch, "");  // throws for a mistake
-    EXPECT_EQ(drawn.a_case.world, sketch.world);
-    EXPECT_EQ(drawn.a_case.lane, Lane::exact);
-    EXPECT_EQ(drawn.a_case.seed_cases, 0);
+    EXPECT_EQ(drawn.whole().world, sketch.world);
+    EXPECT_EQ(drawn.whole().lane, Lane::exact);
+    EXPECT_EQ(drawn.whole().seed_cases, 0);
   }
 }
 
