@@ -7,10 +7,12 @@
 #include <utility>
 
 #include "base/optimizer_values.hpp"
+#include "base/python_text.hpp"
 #include "base/state_dict_validation.hpp"
 #include "base/storage.hpp"
 #include "flat/original_slots.hpp"
 #include "flat/whole_parameters.hpp"
+#include "fsdp/errors.hpp"
 #include "fsdp/flat/state_dict.hpp"
 
 namespace fsdp::flat {
@@ -81,6 +83,56 @@ void validate_slots(const torch::nn::Module& root, const std::vector<OriginalSlo
   });
 }
 
+/// As the optimizer keeps it, in no parameter's shape.
+bool is_scalar(const OriginalSlot& slot, const at::Tensor& value) {
+  return value.dim() != static_cast<int64_t>(slot.info().shape.size());
+}
+
+/// An optimizer has one step counter for a flat parameter, so that all its members must have the same one.
+/// Throws InvalidArgument.
+void validate_scalars(const std::vector<OriginalSlot>& slots,
+                      const std::map<std::string, const OptimizerValues*>& given) {
+  struct Scalar {
+    std::vector<std::string> holders;
+    bool agree = true;
+    at::Tensor first;
+  };
+  struct Flat {
+    std::vector<std::string> members;
+    std::map<std::string, Scalar> scalars;
+  };
+  std::map<const c10::TensorImpl*, size_t> places;
+  std::vector<Flat> flats;
+  for (const auto& slot : slots) {
+    if (!slot.state || slot.state->flat()->shard().settings().use_orig_params) continue;
+    const auto place = places.try_emplace(updated_tensor(slot).unsafeGetTensorImpl(), flats.size());
+    if (place.second) flats.emplace_back();
+    auto& flat = flats[place.first->second];
+    flat.members.push_back(slot.name);
+    const auto found = given.find(slot.name);
+    if (found == given.end()) continue;
+    for (const auto& [name, value] : *found->second) {
+      if (!is_scalar(slot, value)) continue;
+      auto& scalar = flat.scalars[name];
+      if (!scalar.first.defined()) scalar.first = value;
+      scalar.agree = scalar.agree && value.scalar_type() == scalar.first.scalar_type() &&
+                     value.item<double>() == scalar.first.item<double>();
+      scalar.holders.push_back(slot.name);
+    }
+  }
+  for (const auto& flat : flats) {
+    for (const auto& [name, scalar] : flat.scalars) {
+      if (scalar.agree && scalar.holders.size() == flat.members.size()) continue;
+      throw InvalidArgument(
+          "All unflattened parameters comprising a single flat parameter must have scalar state with the "
+          "same "
+          "value and dtype; '" +
+          name + "' of " + python_list(flat.members) +
+          (scalar.agree ? " is given for " + python_list(scalar.holders) + " alone." : " differs."));
+    }
+  }
+}
+
 }  // namespace
 
 FullOptimizerState full_optimizer_state(const torch::nn::Module& root, const OptimizerState& state) {
@@ -108,6 +160,7 @@ OptimizerState shard_full_optimizer_state(const torch::nn::Module& root, const F
   validate_slots(root, slots, state);
   std::map<std::string, const OptimizerValues*> by_name;
   for (const auto& [name, values] : state) by_name[name] = &values;
+  validate_scalars(slots, by_name);
   OptimizerState result;
   std::map<const c10::TensorImpl*, size_t> places;
   for (const auto& slot : slots) {
@@ -118,7 +171,7 @@ OptimizerState shard_full_optimizer_state(const torch::nn::Module& root, const F
     if (first) result.emplace_back(updated, OptimizerValues{});
     auto& target = result[place->second].second;
     for (const auto& [name, value] : *given->second) {
-      if (!slot.state || value.dim() != static_cast<int64_t>(slot.info().shape.size())) {
+      if (!slot.state || is_scalar(slot, value)) {
         target[name] = value.clone();
         continue;
       }

@@ -53,7 +53,8 @@ using fsdp::OptimizerState;
 using fsdp::ShardedOptimizerState;
 
 FullOptimizerState full_optimizer_state(const torch::nn::Module& root, const OptimizerState& state);
-/// The other way round: what the optimizer of this rank has to be given. No communication.
+/// The other way round: what the optimizer of this rank has to be given. Throws InvalidArgument where members of a
+/// flat parameter have other step counters than their neighbours, or none. No communication.
 OptimizerState shard_full_optimizer_state(const torch::nn::Module& root, const FullOptimizerState& state);
 ShardedOptimizerState sharded_optimizer_state(const torch::nn::Module& root, const OptimizerState& state);
 OptimizerState flatten_sharded_optimizer_state(const torch::nn::Module& root,
