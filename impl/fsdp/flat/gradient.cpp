@@ -156,8 +156,6 @@ void FlatGradient::replace(const at::Tensor& flat) {
 
 void FlatGradient::begin_with_zeros() {
   replace(at::zeros_like(shard_.tensor()));
-  for (size_t i = 0; i < is_none_.size(); ++i)
-    is_none_[i] = !shard_.members()[i].parameter.mutable_grad().defined();
 }
 
 void FlatGradient::put(size_t member, const at::Tensor& values) {

@@ -58,7 +58,7 @@ class FlatGradient {
   void drop();
   /// `flat` takes the place of the gradient; `shard_numel` elements.
   void replace(const at::Tensor& flat);
-  /// Zeros, of which members without a `grad` have none.
+  /// Zeros for all members. Who has no `grad` is to be taken away next.
   void begin_with_zeros();
   /// Copies into the member's window, which has as many elements.
   void put(size_t member, const at::Tensor& values);
