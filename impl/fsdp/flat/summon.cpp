@@ -114,7 +114,6 @@ class Summoned {
     if (!state_->options().use_orig_params) flat.register_flat();
     if (options_.with_grads && flat.shard().sharded() && has_gradient_) flat.gradient().set_whole({});
     state_->show_sharded();
-    shown_ = false;
     throw InvalidState(
         "The parameters of the FSDP module '" + state_->unit().name +
         "' were resharded inside summon_full_params, as a forward does; what was changed in the "
