@@ -21,6 +21,7 @@ void copy_damaged(const std::filesystem::path& checkpoint, const Damage& damage,
                   const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   fs::remove_all(folder);
+  fs::create_directories(folder);
   fs::copy(checkpoint, folder, fs::copy_options::recursive);
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))

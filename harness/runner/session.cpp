@@ -287,7 +287,7 @@ Json Session::checkpoints_of(const Case& a_case) const {
   if (a_case.continues.empty()) return folders;
   std::filesystem::path folder = checkpoint_folder(checkpoints_, a_case.continues);
   if (a_case.damage) {
-    const std::filesystem::path copy = checkpoint_folder(checkpoints_, a_case.id).concat("-damaged");
+    const std::filesystem::path copy = checkpoint_folder(scratch_.folder() / "damaged", a_case.id);
     copy_damaged(folder, *a_case.damage, copy);
     folder = copy;
   }
