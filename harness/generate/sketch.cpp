@@ -184,6 +184,13 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
     return "FP-HOOK-4: not over replicas";
   // What no unit holds goes another way on every rank, and stands in a checkpoint once.
   if (sketch.resumed && !sketch.ignored.empty()) return "ranks part, and a checkpoint is of all of them";
+  // Zeros, which another model's original parameters get; the reference knows of none.
+  const bool flat = std::any_of(sketch.units.begin(), sketch.units.end(), [&](const Unit& unit) {
+    return fsdp1 && !original_parameters(sketch, unit);
+  });
+  if (sketch.resumed && has_optimizer_state(sketch) && flat &&
+      (has_block(sketch, BlockKind::spare) || has_aside(sketch, AsideKind::set_requires_grad)))
+    return "a flat parameter has a state of members that never had a gradient";
   for (const Unit& unit : sketch.units)
     if ((fsdp1 || low_precision(sketch)) && (unit.divide_factor != 0 || unit.force_sum))
       return "a control of fully_shard";

@@ -244,11 +244,18 @@ class Writer {
     std::string text = fmt::format("  resumed:\n    api: {}\n    units:\n", sketch_.resumed->api);
     for (const Unit& unit : sketch_.units) {
       if (sketch_.resumed->root_alone && !unit.modules.front().is_root()) continue;
-      Json written = {{"modules", Json::array()}};
-      for (const ModuleAt& module : unit.modules) written["modules"].push_back(path_of(sketch_, module));
-      // A flat parameter cannot be frozen in part.
-      if (sketch_.resumed->api == "fsdp" && !sketch_.frozen.empty()) written["use_orig_params"] = true;
-      text += "      - " + flow(written) + "\n";
+      // FSDP1 has a unit for each module of a list.
+      const bool together = sketch_.resumed->api == "fully_shard";
+      for (std::size_t i = 0; i < unit.modules.size(); i += together ? unit.modules.size() : 1) {
+        Json written = {{"modules", Json::array()}};
+        for (std::size_t k = i; k < (together ? unit.modules.size() : i + 1); ++k)
+          written["modules"].push_back(path_of(sketch_, unit.modules[k]));
+        // A flat parameter is frozen, and has a state, as a whole.
+        const bool in_part = !sketch_.frozen.empty() || has_block(sketch_, BlockKind::spare) ||
+                             has_aside(sketch_, AsideKind::set_requires_grad);
+        if (sketch_.resumed->api == "fsdp" && in_part) written["use_orig_params"] = true;
+        text += "      - " + flow(written) + "\n";
+      }
     }
     return text;
   }
