@@ -24,6 +24,8 @@ bool has_empty_shard(const Sketch& sketch) {
 
 std::optional<std::string> why_not_resumed(const Sketch& sketch) {
   if (!sketch.resumed) return std::nullopt;
+  if (sketch.resumed->api == "composable" && !sketch.resumed->root_alone)
+    return "takes each composable unit for a root that is looked at before the first forward";
   const std::vector<ParameterInfo> all = parameters_of(sketch);
   if (sketch.resumed->format != "safetensors" && sketch.resumed->api != "fully_shard" &&
       std::any_of(all.begin(), all.end(),
@@ -138,6 +140,8 @@ std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
         return "computes with what a scope was to discard, in units that were whole";
       if (each.kind == AsideKind::optimizer_state && whole)
         return "names the optimizer's parameters by what the module shows, also while units are whole";
+      if (each.kind == AsideKind::local_state && whole)
+        return "computes with what was whole before a local state dict was loaded";
       whole = whole || leaves_whole(each.kind);
     }
   }
