@@ -430,7 +430,12 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
         return "a control of fully_shard";
       if (!each.all_reduce && sketch.mesh.empty()) return "only a mesh has replicas";
       if (changes_whole_parameters(sketch, each)) return "a whole parameter is changed";
+      bool whole = false;
       for (std::size_t i = 0; i < each.before.size(); ++i) {
+        if (each.before[i].kind == AsideKind::summon && !each.before[i].options.value("recurse", true) &&
+            whole)
+          return "a scope of the root alone leaves other units as a forward has shown them";
+        whole = whole || leaves_whole(each.before[i].kind);
         if (auto bad = bad_aside(sketch, each.before[i], &each == &iteration.micro_batches.front(),
                                  i + 1 == each.before.size()))
           return bad;
