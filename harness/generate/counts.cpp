@@ -78,6 +78,8 @@ class Walk {
     for (UnitState& unit : units_) {
       if (!unit.sharded || unit.runs == 0) continue;
       known = known && unit.gathered != Gathered::unknown;
+      // What an evaluation has left in full precision is no use for training, nor the other way round.
+      if (sketch_.full_precision_in_eval && unit.gathered == Gathered::yes) known = false;
       // A unit that is called twice is freed between the calls, or not; FSDP1's rule is about one.
       if (unit.runs > 1) known = false;
       count += unit.gathered == Gathered::no ? 1 : 0;

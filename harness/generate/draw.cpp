@@ -59,6 +59,9 @@ constexpr int divide_factor = 15, force_sum = 10;  // of fully_shard's
 constexpr int scale = 12;
 constexpr int step_in_backward = 10;  // of fully_shard's
 constexpr int input_gradient = 15;
+constexpr int looked_at = 12;
+constexpr int eval = 12;
+constexpr int full_precision_in_eval = 50;  // of FSDP1's of a low precision
 constexpr int guard = 15;
 constexpr int refusal = 80;  // and as often a second one
 constexpr int resumed = 20;
@@ -117,7 +120,8 @@ class Drawing {
       block.kind = dice_.one_of<BlockKind>(
           {BlockKind::linear, BlockKind::linear, BlockKind::linear, BlockKind::relu, BlockKind::nested,
            BlockKind::nested, BlockKind::residual, BlockKind::twice, BlockKind::tied, BlockKind::spare,
-           BlockKind::gain, low_precision_ ? BlockKind::linear : BlockKind::shift});
+           BlockKind::gain, low_precision_ ? BlockKind::linear : BlockKind::shift,
+           fsdp1() || dice_.percent(50) ? BlockKind::linear : BlockKind::empty});
       if (chain_) block.kind = BlockKind::linear;
       block.width = dice_.between(1, low_precision_ ? 4 : 9);
       block.middle = dice_.between(1, low_precision_ ? 3 : 7);
@@ -166,6 +170,8 @@ class Drawing {
       if (low_precision_ && (fsdp1() || dice_.percent(85))) unit.settings["mixed_precision"] = common;
     }
     if (low_precision_ && !fsdp1() && dice_.percent(30)) sketch_.x_dtype = "bfloat16";
+    sketch_.full_precision_in_eval =
+        low_precision_ && fsdp1() && dice_.percent(chance::full_precision_in_eval);
   }
 
   Json draw_policy() {
@@ -281,10 +287,10 @@ class Drawing {
       }
     }
     if (!low_precision_ && dice_.percent(chance::scale)) sketch_.scale = dice_.one_of<double>({2, 4});
-    sketch_.step_in_backward = !fsdp1() && sketch_.scale == 0 && sketch_.frozen.empty() &&
-                               sketch_.ignored.empty() && !has_block(sketch_, BlockKind::spare) &&
-                               !has_block(sketch_, BlockKind::twice) &&
-                               dice_.percent(chance::step_in_backward);
+    sketch_.step_in_backward =
+        !fsdp1() && sketch_.scale == 0 && sketch_.frozen.empty() && sketch_.ignored.empty() &&
+        !has_block(sketch_, BlockKind::spare) && !has_block(sketch_, BlockKind::empty) &&
+        !has_block(sketch_, BlockKind::twice) && dice_.percent(chance::step_in_backward);
   }
 
   void draw_refusals() {
@@ -295,16 +301,19 @@ class Drawing {
 
   void draw_resumed() {
     if (!sketch_.ignored.empty() || !dice_.percent(chance::resumed)) return;
-    sketch_.resumed =
-        Resumed{dice_.one_of<std::string>({"native", "dcp", "safetensors"}),
-                dice_.one_of<std::string>({"fully_shard", "fsdp", "composable"}), dice_.percent(50)};
+    sketch_.resumed = Resumed{dice_.one_of<std::string>({"native", "dcp", "safetensors"}),
+                              has_block(sketch_, BlockKind::empty)
+                                  ? "fully_shard"
+                                  : dice_.one_of<std::string>({"fully_shard", "fsdp", "composable"}),
+                              dice_.percent(50)};
   }
 
   // Factors one behind another from input to output.
   int depth() const {
     int depth = sketch_.root_gain ? 1 : 0;
     for (const Block& block : sketch_.blocks) {
-      if (block.kind == BlockKind::relu || block.kind == BlockKind::shift) continue;
+      if (block.kind == BlockKind::relu || block.kind == BlockKind::shift || block.kind == BlockKind::empty)
+        continue;
       depth +=
           block.kind == BlockKind::nested || block.kind == BlockKind::twice || block.kind == BlockKind::tied
               ? 2
@@ -319,6 +328,7 @@ class Drawing {
     std::vector<AsideKind> kinds = {AsideKind::eval_forward,     AsideKind::no_grad_forward,
                                     AsideKind::full_state,       AsideKind::sharded_state,
                                     AsideKind::first_rank_state, AsideKind::failed_forward};
+    if (sketch_.api != "composable" && sketch_.ignored.empty()) kinds.push_back(AsideKind::clip);
     if (!sketch_.step_in_backward) kinds.push_back(AsideKind::set_requires_grad);
     if (fsdp1())
       kinds.insert(kinds.end(), {AsideKind::summon_mutate, AsideKind::summon, AsideKind::summon,
@@ -330,11 +340,7 @@ class Drawing {
     aside.value = dice_.percent(50);
     switch (aside.kind) {
       case AsideKind::summon:
-        for (const char* key : {"recurse", "writeback"})
-          if (dice_.percent(40)) aside.options[key] = false;
-        if (dice_.percent(30)) aside.options = {{"rank0_only", true}, {"writeback", false}};
-        if (original_parameters(sketch_, sketch_.units.back()) && dice_.percent(50))
-          aside.options["with_grads"] = true;
+        draw_scope(aside);
         [[fallthrough]];
       case AsideKind::summon_mutate:
       case AsideKind::replace:
@@ -353,6 +359,15 @@ class Drawing {
         break;
     }
     return aside;
+  }
+
+  void draw_scope(Aside& aside) {
+    aside.value = false;
+    for (const char* key : {"recurse", "writeback"})
+      if (dice_.percent(40)) aside.options[key] = false;
+    if (dice_.percent(30)) aside.options = {{"rank0_only", true}, {"writeback", false}};
+    if (original_parameters(sketch_, sketch_.units.back()) && dice_.percent(50))
+      aside.options["with_grads"] = true;
   }
 
   void draw_program() {
@@ -388,7 +403,13 @@ class Drawing {
     aside.kind = dice_.one_of<AsideKind>({AsideKind::full_state, AsideKind::sharded_state,
                                           AsideKind::failed_forward, AsideKind::failed_forward,
                                           fsdp1() ? AsideKind::summon : AsideKind::failed_forward});
-    if (aside.kind == AsideKind::summon) aside.at = dice_.one_of(parameters_of(sketch_)).at;
+    if (aside.kind == AsideKind::summon) {
+      aside.at = dice_.one_of(parameters_of(sketch_)).at;
+      aside.options = Json::object();
+      draw_scope(aside);
+      aside.value = has_gradient(sketch_, aside.at) && aside.options.contains("with_grads") &&
+                    !aside.options.contains("rank0_only") && !aside.options.contains("recurse");
+    }
     iteration.before_step.push_back(aside);
   }
 
@@ -422,23 +443,30 @@ class Drawing {
     MicroBatch made;
     made.input_gradient = dice_.percent(chance::input_gradient);
     if (chain_) return made;
+    made.looked_at = dice_.percent(chance::looked_at);
+    made.eval = dice_.percent(sketch_.full_precision_in_eval ? 4 * chance::eval : chance::eval);
     if (number == 0 && sketch_.guard && !sketch_.step_in_backward && dice_.percent(50))
       made.before.push_back(aside_of(AsideKind::failed_backward));
     if (number == 0 && dice_.percent(chance::aside)) made.before.push_back(draw_aside());
     if (number == 0 && dice_.percent(chance::aside / 3)) made.before.push_back(draw_aside());
     if (number > 0 && dice_.percent(10)) made.before.push_back(aside_of(AsideKind::no_grad_forward));
+    if (number > 0 && partial_ && sketch_.guard && sketch_.root_gain && dice_.percent(30))
+      made.before.push_back(aside_of(AsideKind::failed_backward));
+    partial_ = false;
     if (number + 1 == count) return made;
     made.sync = dice_.percent(40);
     if (fsdp1() || sketch_.step_in_backward) return made;
     made.reshard_after_backward = dice_.percent(60);
     made.last_backward = dice_.percent(60);
-    if (!sketch_.mesh.empty()) made.all_reduce = dice_.percent(50);
+    made.all_reduce = dice_.percent(sketch_.mesh.empty() ? 75 : 50);
+    partial_ = made.sync && !made.all_reduce;
     return made;
   }
 
   Dice dice_;
   Sketch sketch_;
   bool hybrid_ = false, low_precision_ = false, chain_ = false;
+  bool partial_ = false;  // the last micro-batch's gradients wait for replicas
 };
 
 }  // namespace

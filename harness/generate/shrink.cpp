@@ -143,6 +143,7 @@ class Smaller {
     with([](Sketch& s) { s.comm_hook = 0; });
     with([](Sketch& s) { s.prefetch = Prefetch::by_itself; });
     with([](Sketch& s) { s.guard = false; });
+    with([](Sketch& s) { s.full_precision_in_eval = false; });
     with([](Sketch& s) {
       s.scale = 0;
       for (Iteration& iteration : s.iterations) {
@@ -201,7 +202,9 @@ class Smaller {
         for (bool MicroBatch::*flag : {&MicroBatch::sync, &MicroBatch::reshard_after_backward,
                                        &MicroBatch::last_backward, &MicroBatch::all_reduce})
           with([&](Sketch& s) { s.iterations[i].micro_batches[k].*flag = true; });
-        with([&](Sketch& s) { s.iterations[i].micro_batches[k].input_gradient = false; });
+        for (bool MicroBatch::*flag :
+             {&MicroBatch::input_gradient, &MicroBatch::looked_at, &MicroBatch::eval})
+          with([&](Sketch& s) { s.iterations[i].micro_batches[k].*flag = false; });
       }
     }
     with([](Sketch& s) { s.lr = 1; });

@@ -11,7 +11,8 @@ namespace {
 
 bool keeps_width(BlockKind kind) {
   return kind == BlockKind::relu || kind == BlockKind::residual || kind == BlockKind::twice ||
-         kind == BlockKind::tied || kind == BlockKind::gain || kind == BlockKind::shift;
+         kind == BlockKind::tied || kind == BlockKind::gain || kind == BlockKind::shift ||
+         kind == BlockKind::empty;
 }
 
 std::vector<std::string> inner_names(const Block& block) {
@@ -163,6 +164,9 @@ std::optional<std::string> bad_scope(const Sketch& sketch, const Aside& aside) {
 // How a model is made, beside its units.
 std::optional<std::string> bad_making(const Sketch& sketch) {
   const bool fsdp1 = is_fsdp1(sketch);
+  if (has_block(sketch, BlockKind::empty) &&
+      (fsdp1 || (sketch.resumed && sketch.resumed->api != "fully_shard")))
+    return "a flat parameter may consist of nothing";
   for (const ParameterAt& at : sketch.columns) {
     const std::vector<ParameterInfo> all = parameters_of(sketch);
     if (std::none_of(all.begin(), all.end(), [&](const auto& each) { return each.at == at; }))
@@ -236,9 +240,9 @@ std::optional<std::string> bad_scaler(const Sketch& sketch) {
 std::optional<std::string> bad_step_in_backward(const Sketch& sketch) {
   if (!sketch.step_in_backward) return std::nullopt;
   if (is_fsdp1(sketch) || sketch.scale != 0 || !sketch.frozen.empty() || !sketch.ignored.empty() ||
-      has_block(sketch, BlockKind::spare) || has_block(sketch, BlockKind::twice) ||
-      has_aside(sketch, AsideKind::set_requires_grad) || has_aside(sketch, AsideKind::failed_backward) ||
-      has_aside(sketch, AsideKind::optimizer_state))
+      has_block(sketch, BlockKind::spare) || has_block(sketch, BlockKind::empty) ||
+      has_block(sketch, BlockKind::twice) || has_aside(sketch, AsideKind::set_requires_grad) ||
+      has_aside(sketch, AsideKind::failed_backward) || has_aside(sketch, AsideKind::optimizer_state))
     return "FS-HOOK-1: each parameter once for each reduction";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.clip != Clip::none || iteration.step || !iteration.before_step.empty())
@@ -302,6 +306,8 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
     case AsideKind::summon:
       if (!fsdp1 || aside.at.name.empty() || !named()) return "a parameter of FSDP1";
       return bad_scope(sketch, aside);
+    case AsideKind::clip:
+      return std::nullopt;
     case AsideKind::failed_forward:
       // Everything that is no matrix might take a width of one for all widths.
       if (sketch.in < 2) return "no batch is too wide";
@@ -309,7 +315,8 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
     case AsideKind::failed_backward:
       if (!sketch.guard) return "nobody looks whether gradients are finite";
       if (std::none_of(sketch.blocks.begin(), sketch.blocks.end(), [](const Block& block) {
-            return block.kind != BlockKind::relu && block.kind != BlockKind::shift;
+            return block.kind != BlockKind::relu && block.kind != BlockKind::shift &&
+                   block.kind != BlockKind::empty;
           }))
         return "nothing asks for gradients";
       return std::nullopt;
@@ -372,6 +379,10 @@ std::optional<std::string> bad_before_step(const Sketch& sketch, const Iteration
   for (std::size_t i = 0; i < iteration.before_step.size(); ++i) {
     const Aside& aside = iteration.before_step[i];
     if (!iteration.step) return "there is no step";
+    if (aside.kind == AsideKind::summon && aside.value &&
+        (!has_gradient(sketch, aside.at) || !aside.options.value("with_grads", false) ||
+         !aside.options.value("recurse", true) || aside.options.value("rank0_only", false)))
+      return "no gradient in sight";
     switch (aside.kind) {
       case AsideKind::full_state:
       case AsideKind::sharded_state:
@@ -406,6 +417,34 @@ std::optional<std::string> bad_optimizer_state(const Sketch& sketch, const Itera
   return "an optimizer that has not stepped has no state";
 }
 
+// Over the shards, at least, by every micro-batch before this one; what waits for replicas is dropped with a backward that fails
+// (FS-AFTER-3).
+bool all_reduced(const Iteration& iteration, const MicroBatch& micro_batch) {
+  return std::all_of(iteration.micro_batches.data(), &micro_batch,
+                     [](const MicroBatch& each) { return each.sync; });
+}
+
+// What waits from a pass of one precision is added to by a pass of another.
+bool waits_between_precisions(const Sketch& sketch, const Iteration& iteration) {
+  if (!sketch.full_precision_in_eval) return false;
+  const auto& all = iteration.micro_batches;
+  return std::any_of(all.begin(), all.end(), [](const MicroBatch& each) { return !each.sync; }) &&
+         std::any_of(all.begin(), all.end(),
+                     [&](const MicroBatch& each) { return each.eval != all.front().eval; });
+}
+
+std::optional<std::string> bad_clip_alone(const Sketch& sketch, const Iteration& iteration) {
+  const auto& before = iteration.micro_batches.front().before;
+  if (std::none_of(before.begin(), before.end(),
+                   [](const Aside& each) { return each.kind == AsideKind::clip; }))
+    return std::nullopt;
+  if (sketch.api == "composable" || !sketch.ignored.empty()) return "a norm over all ranks";
+  if (sketch.step_in_backward) return "the optimizer has stepped";
+  for (const Iteration& earlier : sketch.iterations)
+    if (earlier.overflow) return "what is infinite is measured by nobody";
+  return std::nullopt;
+}
+
 std::optional<std::string> bad_program(const Sketch& sketch) {
   if (sketch.iterations.empty()) return "nothing to do";
   if (auto bad = bad_scaler(sketch)) return bad;
@@ -417,6 +456,8 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
     if (auto bad = bad_before_step(sketch, iteration)) return bad;
     if (auto bad = bad_optimizer_state(sketch, iteration)) return bad;
     if (freezes_beside_gradients(sketch, iteration)) return "a unit is frozen and has a gradient";
+    if (auto bad = bad_clip_alone(sketch, iteration)) return bad;
+    if (waits_between_precisions(sketch, iteration)) return "gradients of two precisions in one sum";
     const MicroBatch& last = iteration.micro_batches.back();
     // What stays whole over an optimizer's step is stale afterwards, and a gradient that waits is seen by no
     // optimizer.
@@ -428,16 +469,27 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
     for (const MicroBatch& each : iteration.micro_batches) {
       if (is_fsdp1(sketch) && (!each.reshard_after_backward || !each.last_backward || !each.all_reduce))
         return "a control of fully_shard";
-      if (!each.all_reduce && sketch.mesh.empty()) return "only a mesh has replicas";
       if (changes_whole_parameters(sketch, each)) return "a whole parameter is changed";
+      if (each.looked_at && low_precision(sketch))
+        return "what is whole is shown in the dtype it computes in";
+      // Neither does PyTorch's DTensor: it says which rows a piece would hold if they were cut evenly.
+      if (each.looked_at && std::any_of(sketch.units.begin(), sketch.units.end(), [](const Unit& unit) {
+            return unit.settings.value("reshard_after_forward", Json()).is_number_integer();
+          }))
+        return "no clause says which rows lie in a smaller group's piece where they do not divide";
       bool whole = false;
       for (std::size_t i = 0; i < each.before.size(); ++i) {
         if (each.before[i].kind == AsideKind::summon && !each.before[i].options.value("recurse", true) &&
             whole)
           return "a scope of the root alone leaves other units as a forward has shown them";
+        if (each.before[i].kind == AsideKind::clip && whole)
+          return "gradients of shards, which a whole unit does not show";
         whole = whole || leaves_whole(each.before[i].kind);
-        if (auto bad = bad_aside(sketch, each.before[i], &each == &iteration.micro_batches.front(),
-                                 i + 1 == each.before.size()))
+        const bool nothing_waits =
+            &each == &iteration.micro_batches.front() ||
+            (each.before[i].kind == AsideKind::failed_backward && all_reduced(iteration, each) &&
+             sketch.root_gain);  // the model's backward has begun when the guard, further inside, raises
+        if (auto bad = bad_aside(sketch, each.before[i], nothing_waits, i + 1 == each.before.size()))
           return bad;
       }
     }
@@ -487,8 +539,9 @@ std::vector<ParameterInfo> parameters_of(const Sketch& sketch) {
   for (int i = 0; i < static_cast<int>(sketch.blocks.size()); ++i) {
     const Block& block = sketch.blocks[i];
     if (block.kind == BlockKind::relu || block.kind == BlockKind::shift) continue;
-    if (block.kind == BlockKind::gain) {
-      add({i, -1}, "gain", true);
+    if (block.kind == BlockKind::gain || block.kind == BlockKind::empty) {
+      const bool used = block.kind == BlockKind::gain;
+      add({i, -1}, used ? "gain" : "empty", used);
       continue;
     }
     if (block.kind == BlockKind::linear) {
@@ -536,6 +589,15 @@ bool original_parameters(const Sketch& sketch, const Unit& unit) {
   return sketch.api == "composable" || unit.settings.value("use_orig_params", false);
 }
 
+bool has_gradient(const Sketch& sketch, const ParameterAt& parameter) {
+  if (has_aside(sketch, AsideKind::set_requires_grad) || unit_of(sketch, parameter) < 0) return false;
+  for (const ParameterAt& pattern : sketch.frozen)
+    if (takes(pattern, parameter)) return false;
+  const std::vector<ParameterInfo> all = parameters_of(sketch);
+  return std::any_of(all.begin(), all.end(),
+                     [&](const ParameterInfo& each) { return each.at == parameter && each.used; });
+}
+
 bool has_aside(const Sketch& sketch, AsideKind kind) {
   const auto in = [&](const std::vector<Aside>& asides) {
     return std::any_of(asides.begin(), asides.end(), [&](const Aside& each) { return each.kind == kind; });
@@ -558,8 +620,9 @@ bool recomputes(const Sketch& sketch) {
 }
 
 bool has_optimizer_state(const Sketch& sketch) {
-  return sketch.momentum != 0 && std::any_of(sketch.iterations.begin(), sketch.iterations.end(),
-                                             [](const Iteration& each) { return each.step; });
+  return sketch.momentum != 0 &&
+         std::any_of(sketch.iterations.begin(), sketch.iterations.end(),
+                     [](const Iteration& each) { return each.step && !each.overflow; });
 }
 
 bool calls_root_as_graph(const Sketch& sketch) {
@@ -584,6 +647,7 @@ std::vector<int> shape_of(const Sketch& sketch, const ParameterAt& at) {
   const std::size_t block = at.module.is_root() ? sketch.blocks.size() : at.module.block;
   const int before = width_before(sketch, block);
   if (at.name == "gain") return {before};
+  if (at.name == "empty") return {0, before};
   int in = before, out = before;
   const Block& holder = sketch.blocks[block];
   if (holder.kind == BlockKind::linear || holder.kind == BlockKind::spare) out = holder.width;

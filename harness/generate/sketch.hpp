@@ -36,11 +36,12 @@ enum class BlockKind {
   spare,     // used(x), beside a layer that no forward reaches
   gain,      // x * gain: a parameter of the block's own
   shift,     // x + shift: a buffer of the block's own
+  empty,     // x, beside a parameter of the block's own that has no elements (fully_shard)
 };
 
 struct Block {
   BlockKind kind = BlockKind::linear;
-  int width = 1;   // of what comes out; residual, twice, tied, gain and shift change no width
+  int width = 1;   // of what comes out; residual, twice, tied, gain, shift and empty change no width
   int middle = 1;  // nested
   bool bias = false;
   bool relu = false;       // nested: between the two
@@ -69,11 +70,13 @@ enum class AsideKind {
   first_rank_state,  // a full one for the first rank alone; fully_shard: zero, and load it from there
   local_state,       // FSDP1: save, zero, load
   optimizer_state,   // save, and load into a new optimizer; a full one if `value`
-  summon,            // FSDP1: a scope with `options`, in which a parameter is filled unless that is an error
-  failed_forward,    // a batch that is too wide
-  failed_backward,   // gradients that are not finite, met by the guard of the model
+  summon,  // FSDP1: a scope with `options`, in which a parameter is filled unless that is an error; with `value` a
+           // gradient is, too
+  failed_forward,   // a batch that is too wide
+  failed_backward,  // gradients that are not finite, met by the guard of the model
   set_requires_grad,
   set_reshard_after_forward,  // fully_shard
+  clip,                       // of what gradients are left, and there may be none
 };
 
 struct Aside {
@@ -89,8 +92,10 @@ struct MicroBatch {
   bool sync = true;
   bool reshard_after_backward = true;  // fully_shard
   bool last_backward = true;           // fully_shard
-  bool all_reduce = true;              // fully_shard on a mesh
+  bool all_reduce = true;              // fully_shard
   bool input_gradient = false;
+  bool looked_at = false;  // parameters between forward and backward
+  bool eval = false;       // in evaluation mode
   bool operator==(const MicroBatch&) const = default;
 };
 
@@ -143,6 +148,7 @@ struct Sketch {
   double lr = 1;                      // a power of two
   double momentum = 0;                // 0 or a power of two
   std::string x_dtype = "float32";
+  bool full_precision_in_eval = false;  // FSDP1's switch
   std::vector<Iteration> iterations;
   std::optional<Resumed> resumed;
   std::int64_t data_seed = 0;  // with which nothing rounds
@@ -174,6 +180,7 @@ bool is_fsdp1(const Sketch& sketch);  // the wrapper or the composable form
 bool computes_in(const Unit& unit);   // in a param_dtype
 bool leaves_whole(AsideKind kind);    // units that it does not free, for what comes next
 bool original_parameters(const Sketch& sketch, const Unit& unit);
+bool has_gradient(const Sketch& sketch, const ParameterAt& parameter);  // after every backward
 bool has_aside(const Sketch& sketch, AsideKind kind);
 bool has_block(const Sketch& sketch, BlockKind kind);
 bool recomputes(const Sketch& sketch);           // any block

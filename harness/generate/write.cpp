@@ -73,8 +73,10 @@ class Writer {
                          origin.index);
     text_ += fmt::format("clauses: {}\nwhy: >-\n  {}\n", flow(Json(clauses_)), why);
     if (sketch.resumed) text_ += "axes: {stage: [1, 2]}\ncontinues: {when: stage > 1, stage: 1}\n";
-    text_ += fmt::format("worlds: [{}]\n{}lane: exact\nmodels:\n  model: {}\n", sketch.world,
-                         sketch.offload ? "requires: [gpu]\n" : "", model);
+    text_ += fmt::format(
+        "worlds: [{}]\n{}{}lane: exact\nmodels:\n  model: {}\n", sketch.world,
+        sketch.offload ? "requires: [gpu]\n" : "",
+        sketch.full_precision_in_eval ? "switches: {FSDP_USE_FULL_PREC_IN_EVAL: \"1\"}\n" : "", model);
     if (sketch.resumed) text_ += fmt::format("  resumed: {}\n", model);
     text_ += refused_models_;
     text_ += data();
@@ -143,6 +145,11 @@ class Writer {
         Json module =
             graph(Json::object(), {{{"buffer", "shift"}, {"to", "s"}}, {{"add", {"x", "s"}}, {"to", "y"}}});
         module["buffers"] = {{"shift", {{"shape", {in}}, {"dtype", "float32"}, {"fill", "ones"}}}};
+        return module;
+      }
+      case BlockKind::empty: {
+        Json module = graph(Json::object(), Json::array(), "x");
+        module["parameters"] = {{"empty", {{"shape", {0, in}}}}};
         return module;
       }
     }
@@ -352,7 +359,15 @@ class Writer {
             {{"set_requires_grad", {{"value", aside.value}, {"match", pattern_of(sketch_, aside.at)}}}});
       case AsideKind::set_reshard_after_forward:
         return step({{"set_reshard_after_forward", {{"value", aside.value}, {"module", path}}}});
+      case AsideKind::clip:
+        return clip(aside.value ? Clip::sum : Clip::largest);
     }
+  }
+
+  void clip(Clip by) {
+    const Json norm = by == Clip::sum ? Json(1) : Json("inf");
+    step({{"clip_grad_norm", {{"max_norm", 1048576}, {"norm_type", norm}, {"into", "norm"}}}});
+    observe({"gradients", "register:norm"}, "clipped");
   }
 
   void add_input(const std::string& name, const std::string& description) {
@@ -381,8 +396,11 @@ class Writer {
 
   void saved_and_loaded(const std::string& kind) {
     const std::string as = fmt::format("saved{}", states_++);
+    const bool sharded = kind == "sharded";
     step({{"state_dict", {{"as", as}, {"kind", kind}}}});
-    if (kind != "local") observe({"state_dict:" + as}, "saved");
+    if (kind != "local")
+      observe(sharded ? Json{"state_dict:" + as, "warnings"} : Json{"state_dict:" + as},
+              sharded ? "saved_shards" : "saved");
     // A sharded state dict may be the shards themselves.
     if (kind != "sharded") step({{"zero_parameters", "model"}});
     step({{"load_state_dict", as}});
@@ -417,6 +435,12 @@ class Writer {
     const int unit = unit_of(sketch_, aside.at);
     const bool whole = recurse || (unit >= 0 && sketch_.auto_wrap.is_null() &&
                                    sketch_.units[unit].modules.front().is_root());
+    if (aside.value)
+      steps_ += indented(entry({{"mutate",
+                                 {{"parameter", name_of(sketch_, aside.at)},
+                                  {"what", "grad"},
+                                  {"how", "inplace"},
+                                  {"fill", cotangent_unit()}}}}));
     if (whole && !first_alone) {
       const std::string patch = fmt::format("patch{}", patches_.size());
       patches_.emplace_back(patch, Json(shape_of(sketch_, aside.at)));
@@ -424,7 +448,9 @@ class Writer {
     } else if (!recurse) {
       steps_ += "      - delay: 0\n";
     }
-    observe({"parameters", "training_state"}, "left");
+    Json left = {"parameters", "training_state"};
+    if (aside.value) left.push_back("gradients");
+    observe(left, "left");
   }
 
   void make_optimizer(const std::string& as) {
@@ -448,7 +474,8 @@ class Writer {
     was_ = now;
   }
 
-  void train(int pass, bool inside_no_sync, bool input_gradient) {
+  void train(int pass, bool inside_no_sync, const MicroBatch& micro_batch) {
+    const bool input_gradient = micro_batch.input_gradient;
     std::string before = std::move(steps_);
     steps_.clear();
     const std::string number = std::to_string(pass);
@@ -456,9 +483,14 @@ class Writer {
     step({{"forward", input_gradient ? "asked" : "x." + number}});
     step({{"loss", {{"kind", "dot"}, {"with", "cotangent." + number}}}});
     if (sketch_.scale != 0) step({{"scale_loss", "loss"}});
+    if (micro_batch.looked_at) observe({"parameters", "registered_parameters"}, "between");
     step({{"backward", sketch_.scale != 0 ? "scaled" : "loss"}});
     if (input_gradient) step({{"take_gradient", {{"of", "asked"}, {"into", "of_input"}}}});
     if (inside_no_sync) steps_ = "  - within: {scope: no_sync}\n    do:\n" + indented(steps_);
+    if (micro_batch.eval) {
+      before += entry({{"mode", "eval"}});
+      step({{"mode", "train"}});
+    }
     steps_ = before + steps_;
   }
 
@@ -483,7 +515,7 @@ class Writer {
                  {{"optimizer", optimizer_}, {"set_to_none", iteration.zero_grad == ZeroGrad::none}}}});
         first = false;
         controls(each);
-        train(pass, fsdp1_ && !each.sync, each.input_gradient);
+        train(pass, fsdp1_ && !each.sync, each);
         Json what = {"loss", "output", "trace"};
         if (each.input_gradient) what.push_back("register:of_input");
         // A unit that stays whole shows its whole parameters and what they have gathered, not its shards'.
@@ -506,11 +538,7 @@ class Writer {
       step({{"unscale", "scaler"}});
       observe({"gradients"}, "unscaled");
     }
-    if (iteration.clip != Clip::none) {
-      const Json norm = iteration.clip == Clip::sum ? Json(1) : Json("inf");
-      step({{"clip_grad_norm", {{"max_norm", 1048576}, {"norm_type", norm}, {"into", "norm"}}}});
-      observe({"gradients", "register:norm"}, "clipped");
-    }
+    if (iteration.clip != Clip::none) clip(iteration.clip);
     if (iteration.overflow) {
       const ParameterAt at = parameters_of(sketch_).front().at;
       add_input("infinite",
@@ -640,11 +668,27 @@ class Writer {
       return unit.settings.value("sharding_strategy", "") == "NO_SHARD";
     };
     const bool alone = sketch_.world == 1;
+    shards_of_whole_units(alone, any(is_whole));
     says(any(is_whole) && !alone, "NO_SHARD.*deprecated", "FP-INIT-5");
     // A policy may give some modules another strategy.
     if (sketch_.auto_wrap.is_null())
       says(alone && any([&](const Unit& unit) { return !is_whole(unit); }), "FSDP is switching to use",
            "FP-FLAT-5");
+  }
+
+  void shards_of_whole_units(bool alone, bool any_whole) {
+    if (!has_aside(sketch_, AsideKind::sharded_state) || !sketch_.auto_wrap.is_null()) return;
+    const std::vector<ParameterInfo> all = parameters_of(sketch_);
+    const bool has_some = std::any_of(all.begin(), all.end(), [&](const ParameterInfo& each) {
+      const int unit = unit_of(sketch_, each.at);
+      return unit >= 0 && !is_sharded(sketch_, sketch_.units[unit]);
+    });
+    if (!has_some && (alone || any_whole)) return;  // has a unit without parameters anything to say?
+    Json expectation = {
+        {has_some ? "warning" : "no_warning", {{"message", "full_state_dict will be returned"}}},
+        {"label", "saved_shards"}};
+    if (has_some) expectation["warning"]["ranks"] = "all";
+    expect(expectation, "FP-STATE-4");
   }
 
   // How many parameters an optimizer is handed.
@@ -823,9 +867,16 @@ class Writer {
   }
 
   void collectives() {
-    const auto gathered = common_dtype("param_dtype"), reduced = common_dtype("reduce_dtype");
+    std::vector<bool> in_full;
+    for (const Iteration& iteration : sketch_.iterations)
+      for (const MicroBatch& each : iteration.micro_batches)
+        in_full.push_back(sketch_.full_precision_in_eval && each.eval);
     int pass = 0, aside = 0;
     for (const CollectiveCounts& counts : count_collectives(sketch_)) {
+      const auto dtype_of = [&](const char* key) {
+        return in_full.at(pass) ? std::optional<std::string>("float32") : common_dtype(key);
+      };
+      const auto gathered = dtype_of("param_dtype"), reduced = dtype_of("reduce_dtype");
       for (const std::optional<int>& number : counts.gathers_aside) {
         Json arguments = {{"op", "all_gather"}, {"phase", "forward"}};
         arguments[number ? "count" : "at_least"] = number.value_or(0);

@@ -41,6 +41,7 @@ TEST(Draw, ComesUponEverything) {
   std::set<std::string> apis;
   std::set<int> worlds, kinds, asides;
   bool mesh = false, list = false, frozen = false, ignored = false, policy = false, low = false, clip = false;
+  bool looked_at = false, eval_in_full = false, gradient_in_scope = false;
   for (int index = 0; index < many; ++index) {
     const Sketch sketch = draw_sketch(3, index, 0);
     apis.insert(sketch.api);
@@ -50,6 +51,12 @@ TEST(Draw, ComesUponEverything) {
       clip = clip || iteration.clip != Clip::none;
       for (const MicroBatch& each : iteration.micro_batches)
         for (const Aside& aside : each.before) asides.insert(static_cast<int>(aside.kind));
+      for (const MicroBatch& each : iteration.micro_batches) {
+        looked_at = looked_at || each.looked_at;
+        eval_in_full = eval_in_full || (each.eval && sketch.full_precision_in_eval);
+      }
+      for (const Aside& aside : iteration.before_step)
+        gradient_in_scope = gradient_in_scope || (aside.kind == AsideKind::summon && aside.value);
     }
     for (const Unit& unit : sketch.units) {
       list = list || unit.modules.size() > 1;
@@ -62,9 +69,10 @@ TEST(Draw, ComesUponEverything) {
   }
   EXPECT_THAT(apis, testing::ElementsAre("composable", "fsdp", "fully_shard"));
   EXPECT_THAT(worlds, testing::ElementsAre(1, 2, 3, 4, 5));
-  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(BlockKind::shift) + 1);
-  EXPECT_EQ(asides.size(), static_cast<std::size_t>(AsideKind::set_reshard_after_forward) + 1);
+  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(BlockKind::empty) + 1);
+  EXPECT_EQ(asides.size(), static_cast<std::size_t>(AsideKind::clip) + 1);
   EXPECT_TRUE(mesh && list && frozen && ignored && policy && low && clip);
+  EXPECT_TRUE(looked_at && eval_in_full && gradient_in_scope);
 }
 
 TEST(Shrink, EverySmallerOneIsLegalAndLoads) {
