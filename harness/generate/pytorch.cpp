@@ -90,9 +90,14 @@ std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
     return "its scaler takes sharded gradients or plain ones, not both";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.overflow) return "its testee writes plain values, which gradients of shards are not";
-    if (iteration.clip == Clip::largest && has_empty_shard(sketch))
+    const auto& before = iteration.micro_batches.front().before;
+    const bool measured =
+        iteration.clip == Clip::largest || std::any_of(before.begin(), before.end(), [](const Aside& each) {
+          return each.kind == AsideKind::clip && !each.value;
+        });
+    if (measured && has_empty_shard(sketch))
       return "raises for the infinity norm on a rank that holds nothing of a gradient";
-    for (const Aside& each : iteration.micro_batches.front().before)
+    for (const Aside& each : before)
       if (each.kind == AsideKind::optimizer_state && each.value)
         return "gives a new optimizer no state where gradients are left, and then has nowhere to load a full "
                "one";
@@ -101,9 +106,18 @@ std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
 }
 
 std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
+  if (sketch.full_precision_in_eval && has_aside(sketch, AsideKind::eval_forward))
+    return "computes an evaluation in full precision with what an earlier one has gathered";
+  if (sketch.api == "composable" && std::any_of(sketch.ignored.begin(), sketch.ignored.end(),
+                                                [](const ParameterAt& each) { return !each.name.empty(); }))
+    return "takes names in another order for other names";
   if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
   if (has_aside(sketch, AsideKind::first_rank_state))
     return "offloads a state dict by freeing what it still uses where the model is in host memory";
+  for (const Iteration& iteration : sketch.iterations)
+    for (const Aside& each : iteration.before_step)
+      if (each.kind == AsideKind::summon && each.options.value("with_grads", false) && !sketch.frozen.empty())
+        return "shows in a scope what a flat parameter has caught for frozen members";
   if (has_aside(sketch, AsideKind::local_state) && !sketch.mesh.empty())
     return "has no local state dicts over a mesh";
   for (const Unit& unit : sketch.units) {
@@ -132,6 +146,9 @@ std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
       has_aside(sketch, AsideKind::optimizer_state) || (sketch.resumed && has_optimizer_state(sketch));
   if (loads_state && has_block(sketch, BlockKind::spare))
     return "wants a state of each parameter, also of unused ones";
+  if (loads_state && has_aside(sketch, AsideKind::set_requires_grad))
+    return "wants a state of what was frozen before the first step, and drops that of what was frozen after "
+           "it";
   if (auto why = why_not_resumed(sketch)) return why;
   for (const Iteration& iteration : sketch.iterations) {
     bool whole = false;
