@@ -141,7 +141,9 @@ FullOptimizerState full_optimizer_state(const torch::nn::Module& root, const Opt
   const auto given = by_tensor(state);
   FullOptimizerState result;
   for (const auto& slot : slots) result.emplace_back(slot.name, OptimizerValues{});
-  for (const auto& unit : FlatState::all_under(root)) {
+  const auto units = FlatState::all_under(root);
+  for (const auto& unit : units) unit->leave_failed_backward();  // which leaves parameters whole
+  for (const auto& unit : units) {
     if (unit->flat()) gather_unit(*unit, slots, given, result);
   }
   for (size_t i = 0; i < slots.size(); ++i) {

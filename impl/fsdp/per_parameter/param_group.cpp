@@ -185,6 +185,7 @@ CallSite FSDPParamGroup::call_site() const {
 void FSDPParamGroup::finalize_backward() {
   wait_for_reduction();
   drop_gather();
+  wait_for_copies_from_host();
   post_forward_indices_.clear();
 }
 
@@ -203,6 +204,7 @@ void FSDPParamGroup::abandon_forward() {
   training_state_ = TrainingState::idle;
   drop_gather();
   to_sharded();
+  wait_for_copies_from_host();
 }
 
 void FSDPParamGroup::abandon_backward() {
@@ -366,6 +368,11 @@ void FSDPParamGroup::unshard() {
   }
   const auto beside = streams.copy_in.use();
   gathering_ = foreach_all_gather(gather_input(), gather_group(), streams.all_gather, call_site());
+  if (offload_) copied_from_host_ = StreamEvent::record(ranks_.shard->device());
+}
+
+void FSDPParamGroup::wait_for_copies_from_host() {
+  std::exchange(copied_from_host_, {}).synchronize();
 }
 
 uint64_t FSDPParamGroup::shards_version() const {

@@ -100,6 +100,9 @@ class FSDPParamGroup {
   /// Gathers ahead of use, for the given pass.
   void prefetch(TrainingState pass);
   void wait_for_reduction();
+  /// With offload: the host waits until no gather reads its memory any more, so that whoever steps or loads next may write there. A
+  /// backward that hands gradients over has waited for more.
+  void wait_for_copies_from_host();
   /// On an accelerator: the streams of gathers have waited for what was written to shards until now.
   void shards_awaited() { awaited_version_ = shards_version(); }
   /// Somebody has written to them past autograd's notice, on the current stream.
@@ -151,6 +154,7 @@ class FSDPParamGroup {
   ShardedState sharded_state_ = ShardedState::sharded;
 
   std::optional<AllGatherResult> gathering_;
+  StreamEvent copied_from_host_;  ///< behind the last gather's copy-in, where parameters are offloaded
   std::optional<uint64_t> awaited_version_;
   StreamEvent resharded_;                        ///< behind the copies of post_forward_pieces_
   std::vector<at::Tensor> post_forward_pieces_;  ///< while sharded over the smaller group

@@ -162,9 +162,17 @@ TensorList FSDPState::post_forward(TensorList outputs) {
   if (context_->iter_forward_root == this) {
     context_->iter_forward_root = nullptr;
     context_->comm->free_copied_out();
+    if (!at::GradMode::is_enabled()) wait_for_copies_from_host();
   }
   cast_floating_point(outputs, policy_.output_dtype);
   return outputs;
+}
+
+// No backward follows that would.
+void FSDPState::wait_for_copies_from_host() {
+  for (const auto& weak : context_->all_states) {
+    if (const auto state = weak.lock(); state && state->group_) state->group_->wait_for_copies_from_host();
+  }
 }
 
 // What it gathered has the values of this moment, and the next forward may come after a step. Whoever is the outermost

@@ -83,6 +83,7 @@ class FSDPState : public std::enable_shared_from_this<FSDPState> {
   void root_pre_forward(TensorList& inputs);
   void failed_forward();
   void wait_for_shards();
+  void wait_for_copies_from_host();
   void note_shards_awaited() const;
   void register_pre_backward_hooks(const TensorList& outputs);
   void register_post_backward_hook(TensorList& inputs);

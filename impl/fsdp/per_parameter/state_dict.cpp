@@ -28,6 +28,7 @@ ShardedStateDict sharded_entries(const torch::nn::Module& module) {
     state->leave_failed_backward();
     auto& group = *state->group();
     group.to_sharded();
+    group.wait_for_copies_from_host();
     entries.emplace_back(
         name, ShardedTensor{tensor.detach(), group.params()[index]->layout(), group.ranks().shard});
   };
