@@ -274,7 +274,8 @@ class Drawing {
     sketch_.meta = sketch_.frozen.empty() && (!fsdp1() || sketch_.ignored.empty()) &&
                    !has_block(sketch_, BlockKind::tied) && dice_.percent(chance::meta);
     sketch_.synced = fsdp1() && !sketch_.meta && sketch_.ignored.empty() && dice_.percent(chance::synced);
-    sketch_.offload = sketch_.ignored.empty() && dice_.percent(chance::offload);
+    sketch_.offload =
+        sketch_.ignored.empty() && (fsdp1() || !sketch_.meta) && dice_.percent(chance::offload);
     if (sketch_.api == "fsdp" && sketch_.mesh.empty() && sketch_.world > 1 &&
         dice_.percent(chance::comm_hook))
       sketch_.comm_hook = dice_.one_of<double>({1.0, 0.5});

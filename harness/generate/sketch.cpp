@@ -183,6 +183,7 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
   if (sketch.synced && (!fsdp1 || sketch.meta || !sketch.ignored.empty()))
     return "FP-INIT-2: units give the first rank's values to what they own";
   // What is not offloaded and what is need optimizers of their own.
+  if (sketch.offload && sketch.meta && !fsdp1) return "FS-ERR-1: memory is given where the model computes";
   if (sketch.offload && !sketch.ignored.empty()) return "ignored parameters are not offloaded";
   if (sketch.comm_hook != 0 && (sketch.api != "fsdp" || !sketch.mesh.empty() || sketch.world == 1))
     return "FP-HOOK-4: not over replicas";
