@@ -65,6 +65,7 @@ AllGatherResult foreach_all_gather(AllGatherInput input, Communicator& group, co
                                    const CallSite& site) {
   auto* partwise = input.dtype == at::kByte ? nullptr : group.partwise();
   AllGatherResult result;
+  result.ranks = group.size();
   std::vector<Part> parts;
   std::vector<at::Tensor> pieces;
   int64_t packed_numel = 0;
@@ -103,13 +104,13 @@ AllGatherResult foreach_all_gather(AllGatherInput input, Communicator& group, co
   return result;
 }
 
-void foreach_all_gather_copy_out(AllGatherResult& result, int64_t ranks) {
+void foreach_all_gather_copy_out(AllGatherResult& result) {
   result.gathered.block_current();
   if (result.work) result.work->wait();
   if (result.packed.empty()) return;
   std::vector<at::Tensor> full;
   for (auto* param : result.packed) full.push_back(param->alloc_full());
-  gather_copy_out(result.slots, result.output, full, ranks);
+  gather_copy_out(result.slots, result.output, full, result.ranks);
 }
 
 ReduceResult foreach_reduce(ReduceInput input, Communicator& group, int64_t data_parallel_size,

@@ -32,6 +32,7 @@ struct AllGatherResult {
   at::Tensor output;  ///< of what is packed, undefined if nothing is
   std::vector<FSDPParam*> packed;
   std::vector<Slot> slots;  ///< of what is packed
+  int64_t ranks = 1;        ///< that gather: when it is copied out its unit may lie with others
   WorkPtr work;             ///< null with a single rank
   StreamEvent gathered;     ///< behind the collective
 };
@@ -41,9 +42,8 @@ struct AllGatherResult {
 AllGatherResult foreach_all_gather(AllGatherInput input, Communicator& group, const SideStream& stream,
                                    const CallSite& site);
 
-/// Waits, and gives the others theirs, on the current stream, which uses `result.output`. `ranks`: of the group
-/// that gathered.
-void foreach_all_gather_copy_out(AllGatherResult& result, int64_t ranks);
+/// Waits, and gives the others theirs, on the current stream, which uses `result.output`.
+void foreach_all_gather_copy_out(AllGatherResult& result);
 
 struct ReduceInput {
   std::vector<FSDPParam*> params;

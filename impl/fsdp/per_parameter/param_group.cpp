@@ -196,6 +196,7 @@ void FSDPParamGroup::drop_gather() {
   gathering_.reset();
   result.gathered.block_current();
   if (result.work) result.work->wait();
+  if (sharded_state_ == ShardedState::sharded) post_forward_pieces_.clear();
   context_->streams.gathers_wait_current();
   free_unsharded();
 }
@@ -388,7 +389,7 @@ void FSDPParamGroup::wait_for_unshard() {
   gathering_.reset();
   const bool in_forward = training_state_ == TrainingState::forward;
   if (in_forward) context_->free_copied_out();
-  foreach_all_gather_copy_out(result, gather_group().size());
+  foreach_all_gather_copy_out(result);
   if (const auto& streams = context_->streams; streams.copy_in) {
     const auto copied = StreamEvent::record(ranks_.shard->device());
     // In forward the next gather need not wait for this copy-out: the buffer lives one gather longer.
@@ -418,7 +419,7 @@ void FSDPParamGroup::to_sharded() {
   if (sharded_state_ == ShardedState::sharded) return;
   for (const auto& param : params_) param->to_sharded();
   if (sharded_state_ == ShardedState::unsharded) free_unsharded();
-  post_forward_pieces_.clear();
+  if (!gathering_) post_forward_pieces_.clear();  // or a gather, made ahead for nobody, reads them yet
   sharded_state_ = ShardedState::sharded;
 }
 
