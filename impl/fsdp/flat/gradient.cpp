@@ -105,6 +105,11 @@ bool FlatGradient::finish_arrival() {
   return true;
 }
 
+void FlatGradient::drop_arrival() {
+  std::exchange(arrived_, {}).synchronize();
+  arriving_.reset();
+}
+
 void FlatGradient::add_reduced(at::Tensor gradient) {
   if (!shard_.sharded()) {
     whole_ = std::move(gradient);

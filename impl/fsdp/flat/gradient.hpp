@@ -40,6 +40,7 @@ class FlatGradient {
   void accept_reduced(at::Tensor gradient);
   /// The host waits for what is on its way. False: nothing was.
   bool finish_arrival();
+  void drop_arrival();  ///< the host waits for it, and it counts for nothing
   /// keep_low_precision_grads: the optimizer's gradient in the dtype of compute.
   void lower_precision();
 

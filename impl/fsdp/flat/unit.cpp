@@ -602,7 +602,10 @@ void FlatState::finalize() {
 void FlatState::leave_failed_backward() {
   if (in_backward() || !context_->final_callback_queued) return;
   for (const auto& weak : context_->all_states) {
-    if (const auto state = weak.lock()) state->reducing_.reset();  // its result is not used
+    const auto state = weak.lock();
+    if (!state) continue;
+    state->reducing_.reset();  // its result is not used, nor what has come of others on the way to the host
+    if (state->flat_) state->flat_->gradient().drop_arrival();
   }
   context_->reducing = nullptr;
   finish_backward(*context_);

@@ -183,7 +183,7 @@ Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, c
                       const CallSite& site) {
   if (result.work) result.work->wait();
   auto output = std::move(result.output);
-  Reduced reduced{StreamEvent::record(output.device()), std::move(result.input), {}, output};
+  Reduced reduced{StreamEvent::record(output.device()), std::move(result.input), {}, output, {}};
   // Where nothing was scattered. It is the memory of the stream that packed it.
   const bool is_input = reduced.input.defined() && output.is_alias_of(reduced.input);
   if (completion.replicas) {
@@ -209,17 +209,21 @@ Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, c
   if (completion.all_reduce_hook) completion.all_reduce_hook(output);
   divide_if_needed(output, result.plan.post_divide);
   output = output.to(completion.orig_dtype);
-  if (completion.offload) {
-    // Pinned memory that nobody reads yet is filled beside the backward; `handed_over` is behind that copy.
-    const bool awaited = std::ranges::any_of(
-        result.params, [](const FSDPParam* param) { return param->reads_sharded_grad_at_once(); });
-    output = output.to(at::kCPU, /*non_blocking=*/completion.offload->pin_memory && !awaited);
-  }
+  // Pinned memory that nobody reads yet is filled beside the backward; `handed_over` is behind that copy.
+  const bool arrives = completion.offload && completion.offload->pin_memory &&
+                       std::ranges::none_of(result.params, [](const FSDPParam* param) {
+                         return param->reads_sharded_grad_at_once();
+                       });
+  if (completion.offload) output = output.to(at::kCPU, /*non_blocking=*/arrives);
 
   for (size_t i = 0; i < result.params.size(); ++i) {
     const auto* param = result.params[i];
     // Not an autograd view: zero_grad could not detach one in place.
-    param->accept_sharded_grad(alias(output, result.offsets[i], param->layout().local_shape()));
+    const auto gradient = alias(output, result.offsets[i], param->layout().local_shape());
+    if (arrives)
+      reduced.arriving.emplace_back(param, gradient);
+    else
+      param->accept_sharded_grad(gradient);
   }
   reduced.handed_over = StreamEvent::record(reduced.output.device());
   // Memory that one stream alone has used may go to who comes next on that stream: with offload, or an optimizer in

@@ -95,10 +95,12 @@ struct Reduced {
   at::Tensor input;
   StreamEvent handed_over;  ///< behind the last use of `output`: each parameter has its gradient
   at::Tensor output;        ///< none where no other stream uses it
+  /// With offload: gradients that are under way to host memory, to be handed over when the host has waited.
+  std::vector<std::pair<const FSDPParam*, at::Tensor>> arriving;
 };
 
-/// Waits, all-reduces, post-divides, casts to the original dtype and hands each parameter its gradient, into
-/// which a copy may be under way until `handed_over`. The current stream is that of the reduce-scatter; what uses its output in another group goes to `all_reduce`.
+/// Waits, all-reduces, post-divides, casts to the original dtype and hands each parameter its gradient, but
+/// for those that are `arriving`. The current stream is that of the reduce-scatter; what uses its output in another group goes to `all_reduce`.
 Reduced finish_reduce(ReduceResult result, const ReduceCompletion& completion, const SideStream& all_reduce,
                       const CallSite& site);
 

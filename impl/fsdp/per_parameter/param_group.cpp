@@ -212,6 +212,7 @@ void FSDPParamGroup::abandon_backward() {
   training_state_ = TrainingState::idle;
   if (context_->reducing == this) context_->reducing = nullptr;
   reducing_.reset();  // its transfers are still waited for, their result is not used
+  const auto dropped = std::exchange(reduced_.arriving, {});
   partial_reduce_output_.reset();
   for (const auto& param : params_) param->drop_unsharded_grad();
   finalize_backward();
@@ -304,6 +305,7 @@ void FSDPParamGroup::wait_for_reduction() {
   if (reducing_) finish_reduction();
   const auto reduced = std::exchange(reduced_, {});
   offload_ ? reduced.handed_over.synchronize() : reduced.handed_over.block_current();
+  for (const auto& [param, gradient] : reduced.arriving) param->accept_sharded_grad(gradient);
 }
 
 Reduced FSDPParamGroup::finish_reduction() {

@@ -103,6 +103,7 @@ class FSDPParamGroup {
   /// With offload: the host waits until no gather reads its memory any more, so that whoever steps or loads next may write there. A
   /// backward that hands gradients over has waited for more.
   void wait_for_copies_from_host();
+  bool offloads() const { return offload_.has_value(); }
   /// On an accelerator: the streams of gathers have waited for what was written to shards until now.
   void shards_awaited() { awaited_version_ = shards_version(); }
   /// Somebody has written to them past autograd's notice, on the current stream.

@@ -350,6 +350,10 @@ void FSDPState::queue_final_callback() {
       for (const auto& state : states) state->finalize_backward();
       context->comm->post_forward_order.clear();
       context->comm->free_scatter_input();
+    } else {
+      for (const auto& state : states) {
+        if (state->group_ && state->group_->offloads()) state->group_->wait_for_reduction();
+      }
     }
     if (context->comm->reducing) context->comm->reducing->wait_for_reduction();
     context->post_backward_final_callback_queued = false;
