@@ -61,6 +61,8 @@ constexpr int step_in_backward = 10;  // of fully_shard's
 constexpr int input_gradient = 15;
 constexpr int looked_at = 12;
 constexpr int eval = 12;
+constexpr int trained_after_all = 20;       // of what is frozen
+constexpr int loud = 60;                    // of several micro-batches in low precision
 constexpr int full_precision_in_eval = 50;  // of FSDP1's of a low precision
 constexpr int guard = 15;
 constexpr int refusal = 80;  // and as often a second one
@@ -274,8 +276,7 @@ class Drawing {
     sketch_.meta = sketch_.frozen.empty() && (!fsdp1() || sketch_.ignored.empty()) &&
                    !has_block(sketch_, BlockKind::tied) && dice_.percent(chance::meta);
     sketch_.synced = fsdp1() && !sketch_.meta && sketch_.ignored.empty() && dice_.percent(chance::synced);
-    sketch_.offload =
-        sketch_.ignored.empty() && (fsdp1() || !sketch_.meta) && dice_.percent(chance::offload);
+    sketch_.offload = sketch_.ignored.empty() && (fsdp1() || !sketch_.meta) && dice_.percent(chance::offload);
     if (sketch_.api == "fsdp" && sketch_.mesh.empty() && sketch_.world > 1 &&
         dice_.percent(chance::comm_hook))
       sketch_.comm_hook = dice_.one_of<double>({1.0, 0.5});
@@ -348,8 +349,8 @@ class Drawing {
         aside.at = dice_.one_of(all).at;
         break;
       case AsideKind::set_requires_grad:
-        aside.at = dice_.one_of(all).at;
-        aside.value = false;
+        aside.value = !sketch_.frozen.empty() && dice_.percent(60);
+        aside.at = aside.value ? sketch_.frozen.front() : dice_.one_of(all).at;
         break;
       case AsideKind::unshard:
       case AsideKind::unshard_and_reshard:
@@ -440,14 +441,26 @@ class Drawing {
     return aside;
   }
 
+  bool may_be_trained_after_all() const {
+    return !sketch_.frozen.empty() && !sketch_.step_in_backward &&
+           std::all_of(sketch_.units.begin(), sketch_.units.end(),
+                       [&](const Unit& unit) { return !fsdp1() || original_parameters(sketch_, unit); });
+  }
+
   MicroBatch draw_micro_batch(int number, int count) {
     MicroBatch made;
     made.input_gradient = dice_.percent(chance::input_gradient);
     if (chain_) return made;
     made.looked_at = dice_.percent(chance::looked_at);
+    made.loud = low_precision_ && count > 1 && sums_in_full_precision(sketch_) && dice_.percent(chance::loud);
     made.eval = dice_.percent(sketch_.full_precision_in_eval ? 4 * chance::eval : chance::eval);
     if (number == 0 && sketch_.guard && !sketch_.step_in_backward && dice_.percent(50))
       made.before.push_back(aside_of(AsideKind::failed_backward));
+    if (number == 0 && dice_.percent(chance::trained_after_all) && may_be_trained_after_all()) {
+      made.before.push_back(aside_of(AsideKind::set_requires_grad));
+      made.before.back().at = sketch_.frozen.front();
+      made.before.back().value = true;
+    }
     if (number == 0 && dice_.percent(chance::aside)) made.before.push_back(draw_aside());
     if (number == 0 && dice_.percent(chance::aside / 3)) made.before.push_back(draw_aside());
     if (number > 0 && dice_.percent(10)) made.before.push_back(aside_of(AsideKind::no_grad_forward));

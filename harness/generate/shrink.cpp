@@ -203,7 +203,7 @@ class Smaller {
                                        &MicroBatch::last_backward, &MicroBatch::all_reduce})
           with([&](Sketch& s) { s.iterations[i].micro_batches[k].*flag = true; });
         for (bool MicroBatch::*flag :
-             {&MicroBatch::input_gradient, &MicroBatch::looked_at, &MicroBatch::eval})
+             {&MicroBatch::input_gradient, &MicroBatch::looked_at, &MicroBatch::eval, &MicroBatch::loud})
           with([&](Sketch& s) { s.iterations[i].micro_batches[k].*flag = false; });
       }
     }

@@ -471,6 +471,8 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
       if (is_fsdp1(sketch) && (!each.reshard_after_backward || !each.last_backward || !each.all_reduce))
         return "a control of fully_shard";
       if (changes_whole_parameters(sketch, each)) return "a whole parameter is changed";
+      if (each.loud && !sums_in_full_precision(sketch))
+        return "what is added up rounds, in which order nobody says";
       if (each.looked_at && low_precision(sketch))
         return "what is whole is shown in the dtype it computes in";
       // Neither does PyTorch's DTensor: it says which rows a piece would hold if they were cut evenly.
@@ -637,6 +639,12 @@ bool is_fsdp1(const Sketch& sketch) {
 bool computes_in(const Unit& unit) {
   const Json policy = unit.settings.value("mixed_precision", Json());
   return policy.is_object() && policy.contains("param_dtype");
+}
+
+bool sums_in_full_precision(const Sketch& sketch) {
+  return std::all_of(sketch.units.begin(), sketch.units.end(), [](const Unit& unit) {
+    return !computes_in(unit) || unit.settings["mixed_precision"].value("reduce_dtype", "") == "float32";
+  });
 }
 
 bool leaves_whole(AsideKind kind) {

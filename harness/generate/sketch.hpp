@@ -96,6 +96,7 @@ struct MicroBatch {
   bool input_gradient = false;
   bool looked_at = false;  // parameters between forward and backward
   bool eval = false;       // in evaluation mode
+  bool loud = false;       // with gradients that a small dtype cannot add to those of others without rounding
   bool operator==(const MicroBatch&) const = default;
 };
 
@@ -178,7 +179,8 @@ int shard_group(const Sketch& sketch, const Unit& unit);
 
 bool is_fsdp1(const Sketch& sketch);  // the wrapper or the composable form
 bool computes_in(const Unit& unit);   // in a param_dtype
-bool leaves_whole(AsideKind kind);    // units that it does not free, for what comes next
+bool sums_in_full_precision(const Sketch& sketch);
+bool leaves_whole(AsideKind kind);  // units that it does not free, for what comes next
 bool original_parameters(const Sketch& sketch, const Unit& unit);
 bool has_gradient(const Sketch& sketch, const ParameterAt& parameter);  // after every backward
 bool has_aside(const Sketch& sketch, AsideKind kind);

@@ -481,7 +481,11 @@ class Writer {
     const std::string number = std::to_string(pass);
     if (input_gradient) step({{"leaf", {{"input", "x." + number}, {"into", "asked"}}}});
     step({{"forward", input_gradient ? "asked" : "x." + number}});
-    step({{"loss", {{"kind", "dot"}, {"with", "cotangent." + number}}}});
+    const std::string cotangent = micro_batch.loud ? "loud." : "cotangent.";
+    step({{"loss", {{"kind", "dot"}, {"with", cotangent + number}}}});
+    if (micro_batch.loud)
+      add_input("loud", fmt::format("{{shape: [{}, {}], unit: {}, per_rank: true, per_iteration: {}}}",
+                                    sketch_.rows, out_width(), 4096 * cotangent_unit(), passes()));
     if (sketch_.scale != 0) step({{"scale_loss", "loss"}});
     if (micro_batch.looked_at) observe({"parameters", "registered_parameters"}, "between");
     step({{"backward", sketch_.scale != 0 ? "scaled" : "loss"}});
@@ -895,6 +899,7 @@ class Writer {
       };
       count("all_gather", "forward", counts.gathers_in_forward, fsdp1_ ? "FP-GATHER-1" : "FS-GATHER-1",
             gathered);
+      count("all_reduce", "forward", 0, fsdp1_ ? "FP-GATHER-1" : "FS-GATHER-1", std::nullopt);
       count("all_gather", "backward", counts.gathers_in_backward, fsdp1_ ? "FP-GATHER-1" : "FS-RESHARD-1",
             gathered);
       count("reduce_scatter", "backward", counts.reduce_scatters, fsdp1_ ? "FP-RED-1" : "FS-RED-1", reduced);

@@ -41,7 +41,7 @@ TEST(Draw, ComesUponEverything) {
   std::set<std::string> apis;
   std::set<int> worlds, kinds, asides;
   bool mesh = false, list = false, frozen = false, ignored = false, policy = false, low = false, clip = false;
-  bool looked_at = false, eval_in_full = false, gradient_in_scope = false;
+  bool loud = false, looked_at = false, eval_in_full = false, gradient_in_scope = false;
   for (int index = 0; index < many; ++index) {
     const Sketch sketch = draw_sketch(3, index, 0);
     apis.insert(sketch.api);
@@ -53,6 +53,7 @@ TEST(Draw, ComesUponEverything) {
         for (const Aside& aside : each.before) asides.insert(static_cast<int>(aside.kind));
       for (const MicroBatch& each : iteration.micro_batches) {
         looked_at = looked_at || each.looked_at;
+        loud = loud || each.loud;
         eval_in_full = eval_in_full || (each.eval && sketch.full_precision_in_eval);
       }
       for (const Aside& aside : iteration.before_step)
@@ -72,7 +73,7 @@ TEST(Draw, ComesUponEverything) {
   EXPECT_EQ(kinds.size(), static_cast<std::size_t>(BlockKind::empty) + 1);
   EXPECT_EQ(asides.size(), static_cast<std::size_t>(AsideKind::clip) + 1);
   EXPECT_TRUE(mesh && list && frozen && ignored && policy && low && clip);
-  EXPECT_TRUE(looked_at && eval_in_full && gradient_in_scope);
+  EXPECT_TRUE(loud && looked_at && eval_in_full && gradient_in_scope);
 }
 
 TEST(Shrink, EverySmallerOneIsLegalAndLoads) {
