@@ -114,9 +114,10 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
   if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
   if (has_aside(sketch, AsideKind::first_rank_state))
     return "offloads a state dict by freeing what it still uses where the model is in host memory";
+  const bool freezes = !sketch.frozen.empty() || has_aside(sketch, AsideKind::set_requires_grad);
   for (const Iteration& iteration : sketch.iterations)
     for (const Aside& each : iteration.before_step)
-      if (each.kind == AsideKind::summon && each.options.value("with_grads", false) && !sketch.frozen.empty())
+      if (each.kind == AsideKind::summon && each.options.value("with_grads", false) && freezes)
         return "shows in a scope what a flat parameter has caught for frozen members";
   if (has_aside(sketch, AsideKind::local_state) && !sketch.mesh.empty())
     return "has no local state dicts over a mesh";
