@@ -406,9 +406,14 @@ std::optional<std::string> bad_before_step(const Sketch& sketch, const Iteration
 
 std::optional<std::string> bad_optimizer_state(const Sketch& sketch, const Iteration& iteration) {
   const auto& before = iteration.micro_batches.front().before;
-  if (std::none_of(before.begin(), before.end(),
-                   [](const Aside& each) { return each.kind == AsideKind::optimizer_state; }))
-    return std::nullopt;
+  const auto saved = std::find_if(before.begin(), before.end(),
+                                  [](const Aside& each) { return each.kind == AsideKind::optimizer_state; });
+  if (saved == before.end()) return std::nullopt;
+  // A check of the model's output raises before backward has reached any unit.
+  const bool forward_only = !sketch.root_gain && std::any_of(before.begin(), saved, [](const Aside& each) {
+    return each.kind == AsideKind::failed_backward;
+  });
+  if (is_fsdp1(sketch) && forward_only) return "a new optimizer of parameters that forward has left whole";
   // A scaler has one optimizer.
   if (sketch.scale != 0) return "an optimizer takes the place of another";
   for (const Iteration& earlier : sketch.iterations) {

@@ -24,6 +24,13 @@ const at::Tensor& updated_tensor(const OriginalSlot& slot) {
   return shard.settings().use_orig_params ? slot.info().parameter : shard.flat_parameter();
 }
 
+/// Shaped like what the optimizer updates between passes: a forward may have left it whole.
+std::vector<int64_t> updated_shape(const OriginalSlot& slot) {
+  const auto& shard = slot.state->flat()->shard();
+  if (!shard.settings().use_orig_params) return {shard.layout().shard_numel};
+  return shard.sharded() ? std::vector<int64_t>{slot.info().part.length} : slot.info().shape;
+}
+
 /// The whole values of all parameters that one unit holds.
 void gather_unit(FlatState& state, const std::vector<OriginalSlot>& slots,
                  const OptimizerValuesByTensor& given, FullOptimizerState& result) {
@@ -38,7 +45,7 @@ void gather_unit(FlatState& state, const std::vector<OriginalSlot>& slots,
     if (slots[i].state.get() != &state) continue;
     if (const auto* values = values_of(i)) {
       for (const auto& [name, value] : *values)
-        kinds[{i, name}] = kind_of(name, value, updated_tensor(slots[i]).sizes());
+        kinds[{i, name}] = kind_of(name, value, updated_shape(slots[i]));
     }
   }
   agree(kinds, *state.ranks().shard, state.call_site(Phase::state_dict));
@@ -133,6 +140,13 @@ void validate_scalars(const std::vector<OriginalSlot>& slots,
   }
 }
 
+/// A forward may have left parameters whole; optimizers hold what they are given against the shapes they see.
+void show_what_optimizers_update(FlatState& state) {
+  if (!state.flat()) return;
+  require_idle(state);
+  if (state.flat()->shown() != Shown::sharded) state.show_sharded();
+}
+
 }  // namespace
 
 FullOptimizerState full_optimizer_state(const torch::nn::Module& root, const OptimizerState& state) {
@@ -141,9 +155,7 @@ FullOptimizerState full_optimizer_state(const torch::nn::Module& root, const Opt
   const auto given = by_tensor(state);
   FullOptimizerState result;
   for (const auto& slot : slots) result.emplace_back(slot.name, OptimizerValues{});
-  const auto units = FlatState::all_under(root);
-  for (const auto& unit : units) unit->leave_failed_backward();  // which leaves parameters whole
-  for (const auto& unit : units) {
+  for (const auto& unit : FlatState::all_under(root)) {
     if (unit->flat()) gather_unit(*unit, slots, given, result);
   }
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -163,6 +175,7 @@ OptimizerState shard_full_optimizer_state(const torch::nn::Module& root, const F
   std::map<std::string, const OptimizerValues*> by_name;
   for (const auto& [name, values] : state) by_name[name] = &values;
   validate_scalars(slots, by_name);
+  for (const auto& unit : FlatState::all_under(root)) show_what_optimizers_update(*unit);
   OptimizerState result;
   std::map<const c10::TensorImpl*, size_t> places;
   for (const auto& slot : slots) {

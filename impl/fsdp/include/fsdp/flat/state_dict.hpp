@@ -53,8 +53,10 @@ using fsdp::OptimizerState;
 using fsdp::ShardedOptimizerState;
 
 FullOptimizerState full_optimizer_state(const torch::nn::Module& root, const OptimizerState& state);
-/// The other way round: what the optimizer of this rank has to be given. Throws InvalidArgument where members of a
-/// flat parameter have other step counters than their neighbours, or none. No communication.
+/// The other way round: what the optimizer of this rank has to be given. Parameters that a forward has left whole are
+/// shown as shards first, as the optimizer knows them. Throws InvalidArgument where members of a flat parameter have
+/// other step counters than their neighbours, or none; InvalidState in forward, backward or a summon scope. No
+/// communication.
 OptimizerState shard_full_optimizer_state(const torch::nn::Module& root, const FullOptimizerState& state);
 ShardedOptimizerState sharded_optimizer_state(const torch::nn::Module& root, const OptimizerState& state);
 OptimizerState flatten_sharded_optimizer_state(const torch::nn::Module& root,
