@@ -72,10 +72,16 @@ class Walk {
     return kind == BlockKind::spare && module.inner == 1 ? 0 : 1;
   }
 
-  std::optional<int> forward() {
+  std::optional<int> forward() { return forward_of({}); }
+
+  // Of the units inside of a module.
+  std::optional<int> forward_of(const ModuleAt& module) {
     int count = 0;
     bool known = true;
-    for (UnitState& unit : units_) {
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      UnitState& unit = units_[i];
+      if (!holds(module, sketch_.units[i].modules.front())) continue;
+      if (!module.is_root() && unit.runs == 0) known = false;  // it runs here
       if (!unit.sharded || unit.runs == 0) continue;
       known = known && unit.gathered != Gathered::unknown;
       // What an evaluation has left in full precision is no use for training, nor the other way round.
@@ -162,6 +168,10 @@ class Walk {
       case AsideKind::eval_forward:
       case AsideKind::no_grad_forward:
         counts.gathers_aside.push_back(forward());
+        forwards_in_vain_ = true;
+        return;
+      case AsideKind::part_forward:
+        counts.gathers_aside.push_back(forward_of(aside.at.module));
         forwards_in_vain_ = true;
         return;
       case AsideKind::unshard:

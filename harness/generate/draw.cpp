@@ -43,9 +43,14 @@ constexpr int auto_wrap = 22;   // of FSDP1's
 constexpr int in_context = 15;  // of fsdp's
 constexpr int outside = 10;     // of fsdp's
 constexpr int momentum = 15;
+constexpr int weight_decay = 12;
+constexpr int dtype = 12;      // of those without low precision: another one of the whole model
+constexpr int cast_late = 40;  // of these
+constexpr int halves = 50;     // of what has factors
+constexpr int hook = 10;       // of fully_shard's
 constexpr int frozen = 20;
 constexpr int ignored = 10;
-constexpr int aside = 50;
+constexpr int aside = 65;
 constexpr int before_step = 20;
 constexpr int clip = 20;
 constexpr int chain = 15;
@@ -112,10 +117,15 @@ class Drawing {
   // so much depth and so many steps as 24 bits carry, or as 8 and 11 of the small dtypes.
   void draw_model() {
     low_precision_ = dice_.percent(chance::low_precision);
-    sketch_.in = dice_.between(1, low_precision_ ? 4 : 9);
-    sketch_.rows = low_precision_ ? 1 : dice_.between(1, 2);
-    chain_ = !low_precision_ && dice_.percent(chance::chain);
-    const int blocks = chain_ ? dice_.between(3, 4) : dice_.between(1, low_precision_ ? 2 : 4);
+    if (!low_precision_ && dice_.percent(chance::dtype)) {
+      sketch_.dtype = sketch_.x_dtype = dice_.one_of<std::string>({"float64", "bfloat16", "float16"});
+      sketch_.cast_late = dice_.percent(chance::cast_late);
+    }
+    small_ = low_precision_ || has_small_dtype(sketch_);
+    sketch_.in = dice_.between(1, small_ ? 4 : 9);
+    sketch_.rows = small_ ? 1 : dice_.between(1, 2);
+    chain_ = !small_ && dice_.percent(chance::chain);
+    const int blocks = chain_ ? dice_.between(3, 4) : dice_.between(1, small_ ? 2 : 4);
     const bool recompute = !chain_ && !low_precision_ && dice_.percent(chance::recompute);
     for (int i = 0; i < blocks; ++i) {
       Block block;
@@ -125,8 +135,8 @@ class Drawing {
            BlockKind::gain, low_precision_ ? BlockKind::linear : BlockKind::shift,
            fsdp1() || dice_.percent(50) ? BlockKind::linear : BlockKind::empty});
       if (chain_) block.kind = BlockKind::linear;
-      block.width = dice_.between(1, low_precision_ ? 4 : 9);
-      block.middle = dice_.between(1, low_precision_ ? 3 : 7);
+      block.width = dice_.between(1, small_ ? 4 : 9);
+      block.middle = dice_.between(1, small_ ? 3 : 7);
       block.bias = dice_.percent(50);
       block.relu = dice_.percent(25);
       block.recompute = recompute && dice_.percent(50);
@@ -260,6 +270,7 @@ class Drawing {
     if (dice_.percent(sketch_.auto_wrap.is_null() ? chance::ignored : 3 * chance::ignored))
       sketch_.ignored.push_back(some());
     if (dice_.percent(chance::momentum)) sketch_.momentum = 0.5;
+    if (dice_.percent(chance::weight_decay)) sketch_.weight_decay = dice_.one_of<double>({1.0, 0.5});
   }
 
   // How the model is made, and what it is told once.
@@ -273,8 +284,13 @@ class Drawing {
           sketch_.columns.push_back(each.at);
       }
     }
-    sketch_.meta = sketch_.frozen.empty() && (!fsdp1() || sketch_.ignored.empty()) &&
-                   !has_block(sketch_, BlockKind::tied) && dice_.percent(chance::meta);
+    for (const ParameterInfo& each : parameters_of(sketch_))
+      if (each.at.name == "gain" && !low_precision_ && sketch_.dtype == "float32" &&
+          dice_.percent(chance::halves))
+        sketch_.halves.push_back(each.at);
+    sketch_.meta = sketch_.frozen.empty() && sketch_.dtype == "float32" && sketch_.halves.empty() &&
+                   (!fsdp1() || sketch_.ignored.empty()) && !has_block(sketch_, BlockKind::tied) &&
+                   dice_.percent(chance::meta);
     sketch_.synced = fsdp1() && !sketch_.meta && sketch_.ignored.empty() && dice_.percent(chance::synced);
     sketch_.offload = sketch_.ignored.empty() && (fsdp1() || !sketch_.meta) && dice_.percent(chance::offload);
     if (sketch_.api == "fsdp" && sketch_.mesh.empty() && sketch_.world > 1 &&
@@ -286,9 +302,12 @@ class Drawing {
         if (divides && dice_.percent(60)) unit.divide_factor = dice_.one_of<int>({1, 2, 4});
         // NCCL alone scales while it reduces.
         unit.force_sum = sums || unit.divide_factor != 0;
+        if (dice_.percent(chance::hook)) unit.hook = dice_.one_of<double>({2.0, 0.5});
       }
     }
-    if (!low_precision_ && dice_.percent(chance::scale)) sketch_.scale = dice_.one_of<double>({2, 4});
+    if (!low_precision_ && sketch_.dtype == "float32" && sketch_.halves.empty() &&
+        dice_.percent(chance::scale))
+      sketch_.scale = dice_.one_of<double>({2, 4});
     sketch_.step_in_backward =
         !fsdp1() && sketch_.scale == 0 && sketch_.frozen.empty() && sketch_.ignored.empty() &&
         !has_block(sketch_, BlockKind::spare) && !has_block(sketch_, BlockKind::empty) &&
@@ -330,7 +349,11 @@ class Drawing {
     std::vector<AsideKind> kinds = {AsideKind::eval_forward,     AsideKind::no_grad_forward,
                                     AsideKind::full_state,       AsideKind::sharded_state,
                                     AsideKind::first_rank_state, AsideKind::failed_forward};
-    if (sketch_.api != "composable" && sketch_.ignored.empty()) kinds.push_back(AsideKind::clip);
+    if (sketch_.api != "composable" && sketch_.ignored.empty() && !has_small_dtype(sketch_))
+      kinds.push_back(AsideKind::clip);
+    if (sketch_.units.size() > 1) kinds.insert(kinds.end(), {AsideKind::part_forward, AsideKind::part_state});
+    if (sketch_.api != "composable") kinds.push_back(AsideKind::foreign_state);
+    if (sketch_.api == "fsdp") kinds.push_back(AsideKind::refused_scope);
     if (!sketch_.step_in_backward) kinds.push_back(AsideKind::set_requires_grad);
     if (fsdp1())
       kinds.insert(kinds.end(), {AsideKind::summon_mutate, AsideKind::summon, AsideKind::summon,
@@ -347,6 +370,15 @@ class Drawing {
       case AsideKind::summon_mutate:
       case AsideKind::replace:
         aside.at = dice_.one_of(all).at;
+        if (!sketch_.frozen.empty() && !sketch_.frozen.front().name.empty() && dice_.percent(40))
+          aside.at = sketch_.frozen.front();
+        break;
+      case AsideKind::part_forward:
+      case AsideKind::part_state:
+        aside.at.module = dice_.one_of(sketch_.units).modules.front();
+        break;
+      case AsideKind::foreign_state:
+        aside.options["dtype"] = dice_.one_of<std::string>({"bfloat16", "float64"});
         break;
       case AsideKind::set_requires_grad:
         aside.value = !sketch_.frozen.empty() && dice_.percent(60);
@@ -374,7 +406,7 @@ class Drawing {
 
   void draw_program() {
     const int depth = this->depth();
-    const int iterations = low_precision_ ? 1 : dice_.between(1, depth <= 3 ? 3 : 2);
+    const int iterations = small_ ? 1 : dice_.between(1, depth <= 3 ? 3 : 2);
     // Each step but the last multiplies the bits of the next forward; one is enough to see stale parameters.
     const int steps_before_forward = depth <= 1 ? 2 : depth <= 2 || dice_.percent(50) ? 1 : 0;
     sketch_.lr = dice_.one_of<double>({1.0, 0.5, 0.25});
@@ -385,7 +417,8 @@ class Drawing {
       const int micro_batches = dice_.one_of<int>({1, 1, 2, 2, 3});
       for (int k = 0; k < micro_batches; ++k)
         iteration.micro_batches.push_back(draw_micro_batch(k, micro_batches));
-      if (!sketch_.step_in_backward && dice_.percent(chance::clip))
+      const bool holds_norms = !has_small_dtype(sketch_) && sketch_.halves.empty();
+      if (!sketch_.step_in_backward && holds_norms && dice_.percent(chance::clip))
         iteration.clip = dice_.percent(50) ? Clip::sum : Clip::largest;
       iteration.step = i + 1 == iterations || i < steps_before_forward;
       if (sketch_.step_in_backward) iteration.step = false;
@@ -462,8 +495,12 @@ class Drawing {
       made.before.back().value = true;
     }
     if (number == 0 && dice_.percent(chance::aside)) made.before.push_back(draw_aside());
-    if (number == 0 && dice_.percent(chance::aside / 3)) made.before.push_back(draw_aside());
+    if (number == 0 && dice_.percent(chance::aside / 2)) made.before.push_back(draw_aside());
     if (number > 0 && dice_.percent(10)) made.before.push_back(aside_of(AsideKind::no_grad_forward));
+    if (number > 0 && sketch_.units.size() > 1 && !low_precision_ && dice_.percent(10)) {
+      made.before.push_back(aside_of(AsideKind::part_forward));
+      made.before.back().at.module = dice_.one_of(sketch_.units).modules.front();
+    }
     if (number > 0 && partial_ && sketch_.guard && sketch_.root_gain && dice_.percent(30))
       made.before.push_back(aside_of(AsideKind::failed_backward));
     partial_ = false;
@@ -480,6 +517,7 @@ class Drawing {
   Dice dice_;
   Sketch sketch_;
   bool hybrid_ = false, low_precision_ = false, chain_ = false;
+  bool small_ = false;    // some dtype is: fewer bits to spend
   bool partial_ = false;  // the last micro-batch's gradients wait for replicas
 };
 

@@ -16,7 +16,7 @@ std::vector<T> without(std::vector<T> list, std::size_t at) {
 void for_modules(Sketch& sketch, const std::function<bool(ModuleAt&)>& change) {
   for (Unit& unit : sketch.units) std::erase_if(unit.modules, [&](ModuleAt& each) { return !change(each); });
   std::erase_if(sketch.units, [](const Unit& unit) { return unit.modules.empty(); });
-  for (auto* list : {&sketch.frozen, &sketch.ignored, &sketch.columns})
+  for (auto* list : {&sketch.frozen, &sketch.ignored, &sketch.columns, &sketch.halves})
     std::erase_if(*list, [&](ParameterAt& each) { return !change(each.module); });
   std::erase_if(sketch.outside, [&](ModuleAt& each) { return !change(each); });
   for (Iteration& iteration : sketch.iterations) {
@@ -125,7 +125,12 @@ class Smaller {
     with([](Sketch& s) { s.outside.clear(); });
     with([](Sketch& s) { s.root_gain = false; });
     with([](Sketch& s) { s.momentum = 0; });
-    with([](Sketch& s) { s.x_dtype = "float32"; });
+    with([](Sketch& s) { s.weight_decay = 0; });
+    with([](Sketch& s) {
+      s.x_dtype = s.dtype = "float32";
+      s.cast_late = false;
+    });
+    with([](Sketch& s) { s.cast_late = false; });
   }
 
   void making() {
@@ -133,6 +138,8 @@ class Smaller {
       with([&](Sketch& s) { s.refusals = without(s.refusals, i); });
     for (std::size_t i = 0; i < sketch_.columns.size(); ++i)
       with([&](Sketch& s) { s.columns = without(s.columns, i); });
+    for (std::size_t i = 0; i < sketch_.halves.size(); ++i)
+      with([&](Sketch& s) { s.halves = without(s.halves, i); });
     for (bool Sketch::*flag : {&Sketch::meta, &Sketch::synced, &Sketch::offload, &Sketch::step_in_backward})
       with([&](Sketch& s) { s.*flag = false; });
     with([](Sketch& s) { s.resumed.reset(); });
@@ -156,6 +163,9 @@ class Smaller {
     });
     with([](Sketch& s) {
       for (Unit& unit : s.units) unit.force_sum = false;
+    });
+    with([](Sketch& s) {
+      for (Unit& unit : s.units) unit.hook = 0;
     });
   }
 

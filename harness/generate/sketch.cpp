@@ -197,7 +197,7 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
       (has_block(sketch, BlockKind::spare) || has_aside(sketch, AsideKind::set_requires_grad)))
     return "a flat parameter has a state of members that never had a gradient";
   for (const Unit& unit : sketch.units)
-    if ((fsdp1 || low_precision(sketch)) && (unit.divide_factor != 0 || unit.force_sum))
+    if ((fsdp1 || low_precision(sketch)) && (unit.divide_factor != 0 || unit.force_sum || unit.hook != 0))
       return "a control of fully_shard";
   if (sketch.prefetch != Prefetch::by_itself && (fsdp1 || chain_of_layers(sketch).size() < 3))
     return "FS-PREFETCH-3: lists are for units that run one after another";
@@ -237,6 +237,56 @@ std::optional<std::string> bad_scaler(const Sketch& sketch) {
   return std::nullopt;
 }
 
+// A model, or factors of it, in another dtype than float32.
+std::optional<std::string> bad_dtypes(const Sketch& sketch) {
+  const bool mixed = !sketch.halves.empty();
+  if (sketch.dtype == "float32" && !mixed) {
+    if (sketch.cast_late) return "no cast";
+    return std::nullopt;
+  }
+  if (low_precision(sketch) || sketch.meta || sketch.scale != 0) return "one story about dtypes at a time";
+  if (sketch.dtype != "float32" && (mixed || sketch.x_dtype != sketch.dtype))
+    return "a layer and its input are of one dtype";
+  for (const Iteration& iteration : sketch.iterations)
+    for (const MicroBatch& each : iteration.micro_batches)
+      if ((mixed || has_small_dtype(sketch)) &&
+          (iteration.clip != Clip::none || has_aside(sketch, AsideKind::clip) || each.loud))
+        return "a sum that a small dtype cannot hold";
+  if (!mixed) return std::nullopt;
+  if (sketch.resumed || has_aside(sketch, AsideKind::set_requires_grad) || !sketch.auto_wrap.is_null())
+    return "FS-DTYPE-1: what is trained in a unit is of one dtype";
+  const std::vector<ParameterInfo> all = parameters_of(sketch);
+  const auto is_frozen = [&](const ParameterAt& at) {
+    return std::any_of(sketch.frozen.begin(), sketch.frozen.end(),
+                       [&](const ParameterAt& pattern) { return takes(pattern, at); });
+  };
+  for (const ParameterAt& half : sketch.halves) {
+    if (half.name != "gain" || unit_of(sketch, half) < 0) return "products of anything else are not float32";
+    if (std::none_of(all.begin(), all.end(), [&](const auto& each) { return each.at == half; }))
+      return "names no parameter";
+  }
+  for (const ParameterInfo& one : all)
+    for (const ParameterInfo& other : all) {
+      if (unit_of(sketch, one.at) < 0 || unit_of(sketch, one.at) != unit_of(sketch, other.at)) continue;
+      const auto is_half = [&](const ParameterAt& at) {
+        return std::find(sketch.halves.begin(), sketch.halves.end(), at) != sketch.halves.end();
+      };
+      const bool may_differ = !is_fsdp1(sketch) && (is_frozen(one.at) || is_frozen(other.at));
+      if (is_half(one.at) != is_half(other.at) && !may_differ)
+        return "FS-DTYPE-1, FP-DTYPE-1: one dtype in a unit";
+    }
+  return std::nullopt;
+}
+
+// Of what has no gradient a flat parameter has one of zeros.
+std::optional<std::string> bad_decay(const Sketch& sketch) {
+  if (sketch.weight_decay == 0 || !is_fsdp1(sketch)) return std::nullopt;
+  if (!sketch.frozen.empty() || has_block(sketch, BlockKind::spare) ||
+      has_aside(sketch, AsideKind::set_requires_grad))
+    return "decay without a gradient";
+  return std::nullopt;
+}
+
 // The optimizer steps with each gradient that is there, so that whatever looks at gradients finds none.
 std::optional<std::string> bad_step_in_backward(const Sketch& sketch) {
   if (!sketch.step_in_backward) return std::nullopt;
@@ -255,6 +305,28 @@ std::optional<std::string> bad_step_in_backward(const Sketch& sketch) {
   return std::nullopt;
 }
 
+// A unit that is called, or asked for its state, alone.
+std::optional<std::string> bad_part(const Sketch& sketch, const Aside& aside) {
+  if (!sketch.auto_wrap.is_null()) return "a policy alone knows its units";
+  if (aside.at.module.is_root()) return "the whole model";
+  if (aside.kind == AsideKind::part_forward && low_precision(sketch))
+    return "FP-MP-4: the root alone casts inputs";
+  // Of several the last frees what the first has gathered.
+  const bool is_unit = std::any_of(sketch.units.begin(), sketch.units.end(), [&](const Unit& unit) {
+    return unit.modules == std::vector{aside.at.module};
+  });
+  return is_unit ? std::nullopt : std::optional<std::string>("FS-STATE-10: a part is a unit");
+}
+
+// A second model, of the same plan and with the values that this one began with.
+std::optional<std::string> bad_foreign_state(const Sketch& sketch) {
+  if (sketch.api == "composable") return "no root yet";
+  if (sketch.meta || sketch.synced || sketch.offload || !sketch.frozen.empty() || !sketch.ignored.empty() ||
+      !sketch.halves.empty() || has_aside(sketch, AsideKind::set_requires_grad))
+    return "a second model that is made otherwise";
+  return std::nullopt;
+}
+
 std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, bool first_of_iteration,
                                      bool last_of_list) {
   const auto named = [&] {
@@ -262,7 +334,8 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
     return std::any_of(all.begin(), all.end(), [&](const auto& each) { return takes(aside.at, each.at); });
   };
   const bool fsdp1 = is_fsdp1(sketch);
-  const bool looks_only = aside.kind == AsideKind::eval_forward || aside.kind == AsideKind::no_grad_forward;
+  const bool looks_only = aside.kind == AsideKind::eval_forward || aside.kind == AsideKind::no_grad_forward ||
+                          aside.kind == AsideKind::part_forward;
   // Between micro-batches gradients wait unreduced or parameters whole: what then happens to them when
   // somebody changes or reloads parameters is not said anywhere.
   if (!first_of_iteration && !looks_only) return "only between iterations";
@@ -291,6 +364,13 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
         return "FP-WB-1: with use_orig_params";
       return std::nullopt;
     }
+    case AsideKind::part_forward:
+    case AsideKind::part_state:
+      return bad_part(sketch, aside);
+    case AsideKind::foreign_state:
+      return bad_foreign_state(sketch);
+    case AsideKind::refused_scope:
+      return sketch.api == "fsdp" ? std::nullopt : std::optional<std::string>("a scope of fsdp");
     case AsideKind::local_state:
       // PyTorch's of original parameters do not load.
       for (const Unit& unit : sketch.units)
@@ -308,6 +388,7 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
       if (!fsdp1 || aside.at.name.empty() || !named()) return "a parameter of FSDP1";
       return bad_scope(sketch, aside);
     case AsideKind::clip:
+      if (sketch.dtype != "float32" && !fsdp1) return "no clause says in which dtype a norm of nothing is";
       return std::nullopt;
     case AsideKind::failed_forward:
       // Everything that is no matrix might take a width of one for all widths.
@@ -352,6 +433,15 @@ bool asks_inner_units_first(const Sketch& sketch) {
            return each.kind == AsideKind::full_state || each.kind == AsideKind::sharded_state ||
                   each.kind == AsideKind::first_rank_state || each.kind == AsideKind::summon;
          });
+}
+
+// Whoever is called, or asked for its state, before the root has run takes itself for the root.
+bool takes_part_for_root(const Sketch& sketch) {
+  for (const Aside& each : sketch.iterations.front().micro_batches.front().before) {
+    if (each.kind == AsideKind::part_forward || each.kind == AsideKind::part_state) return true;
+    if (each.kind == AsideKind::eval_forward || each.kind == AsideKind::no_grad_forward) return false;
+  }
+  return false;
 }
 
 // What a frozen member of a flat parameter shows of a gradient that was not reduced: PyTorch shows it, and ours does not.
@@ -454,11 +544,15 @@ std::optional<std::string> bad_clip_alone(const Sketch& sketch, const Iteration&
 std::optional<std::string> bad_program(const Sketch& sketch) {
   if (sketch.iterations.empty()) return "nothing to do";
   if (auto bad = bad_scaler(sketch)) return bad;
+  if (auto bad = bad_dtypes(sketch)) return bad;
+  if (auto bad = bad_decay(sketch)) return bad;
   if (auto bad = bad_step_in_backward(sketch)) return bad;
   if (freezes_unreduced(sketch)) return "frozen members and gradients that are not reduced";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.micro_batches.empty()) return "nothing to do";
-    if (&iteration == &sketch.iterations.front() && asks_inner_units_first(sketch)) return "no root yet";
+    if (&iteration == &sketch.iterations.front() &&
+        (asks_inner_units_first(sketch) || takes_part_for_root(sketch)))
+      return "no root yet";
     if (auto bad = bad_before_step(sketch, iteration)) return bad;
     if (auto bad = bad_optimizer_state(sketch, iteration)) return bad;
     if (freezes_beside_gradients(sketch, iteration)) return "a unit is frozen and has a gradient";
@@ -512,6 +606,14 @@ int width_before(const Sketch& sketch, std::size_t block) {
   for (std::size_t i = 0; i < block; ++i)
     if (!keeps_width(sketch.blocks[i].kind)) width = sketch.blocks[i].width;
   return width;
+}
+
+int width_into(const Sketch& sketch, const ModuleAt& module) {
+  if (module.is_root()) return sketch.in;
+  const Block& block = sketch.blocks[module.block];
+  return block.kind == BlockKind::nested && module.inner == 1
+             ? block.middle
+             : width_before(sketch, static_cast<std::size_t>(module.block));
 }
 
 std::string path_of(const Sketch& sketch, const ModuleAt& module) {
@@ -652,9 +754,13 @@ bool sums_in_full_precision(const Sketch& sketch) {
   });
 }
 
+bool has_small_dtype(const Sketch& sketch) {
+  return sketch.dtype == "bfloat16" || sketch.dtype == "float16";
+}
+
 bool leaves_whole(AsideKind kind) {
-  return kind == AsideKind::failed_backward || kind == AsideKind::eval_forward ||
-         kind == AsideKind::no_grad_forward || kind == AsideKind::unshard;
+  return kind == AsideKind::failed_backward || kind == AsideKind::part_forward ||
+         kind == AsideKind::eval_forward || kind == AsideKind::no_grad_forward || kind == AsideKind::unshard;
 }
 
 std::vector<int> shape_of(const Sketch& sketch, const ParameterAt& at) {
@@ -692,7 +798,8 @@ std::optional<std::string> why_illegal(const Sketch& sketch) {
   for (const auto* list : {&sketch.frozen, &sketch.ignored})
     for (const ParameterAt& each : *list) named.push_back(each.module);
   named.insert(named.end(), sketch.outside.begin(), sketch.outside.end());
-  for (const ParameterAt& each : sketch.columns) named.push_back(each.module);
+  for (const auto* list : {&sketch.columns, &sketch.halves})
+    for (const ParameterAt& each : *list) named.push_back(each.module);
   for (const Iteration& iteration : sketch.iterations) {
     for (const Aside& aside : iteration.before_step) named.push_back(aside.at.module);
     for (const MicroBatch& micro_batch : iteration.micro_batches)

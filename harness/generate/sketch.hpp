@@ -54,6 +54,7 @@ struct Unit {
   Json settings = Json::object();  // as in a plan, without names of modules and parameters
   int divide_factor = 0;           // fully_shard; 0: the mean over ranks
   bool force_sum = false;          // fully_shard
+  double hook = 0;                 // fully_shard: what a hook multiplies its reduced gradient by; 0: no hook
   bool operator==(const Unit&) const = default;
 };
 
@@ -61,7 +62,8 @@ struct Unit {
 enum class AsideKind {
   eval_forward,
   no_grad_forward,
-  unshard,              // fully_shard: and left so
+  part_forward,         // of a unit alone, without gradients
+  unshard,              // fully_shard: and left so; begun only, if `value`
   unshard_and_reshard,  // fully_shard
   summon_mutate,        // FSDP1: a parameter filled while summoned
   replace,              // FSDP1 with original parameters: the user's own tensor in its place
@@ -69,9 +71,12 @@ enum class AsideKind {
   sharded_state,
   first_rank_state,  // a full one for the first rank alone; fully_shard: zero, and load it from there
   local_state,       // FSDP1: save, zero, load
+  part_state,        // of a unit alone, sharded if `value`: save, load
+  foreign_state,     // of a second model in the dtype of `options`, sharded if `value`: save, load
   optimizer_state,   // save, and load into a new optimizer; a full one if `value`
   summon,  // FSDP1: a scope with `options`, in which a parameter is filled unless that is an error; with `value` a
            // gradient is, too
+  refused_scope,    // fsdp: one in which the first rank alone would write
   failed_forward,   // a batch that is too wide
   failed_backward,  // gradients that are not finite, met by the guard of the model
   set_requires_grad,
@@ -136,6 +141,9 @@ struct Sketch {
   bool in_context = false;        // fsdp: the units are asked for by wrap(), inside a context
   std::vector<ModuleAt> outside;  // fsdp: asked for outside of any, so that no unit is made
   std::vector<ParameterAt> frozen, ignored;
+  std::string dtype = "float32";     // the model is cast to it
+  bool cast_late = false;            // when it is sharded already
+  std::vector<ParameterAt> halves;   // factors that are cast to bfloat16 before they are sharded
   std::vector<ParameterAt> columns;  // fully_shard: weights that are cut along their second dimension
   bool meta = false;                 // built without values
   bool synced = false;   // FSDP1: ranks begin with values of their own, and units with the first one's
@@ -148,6 +156,7 @@ struct Sketch {
   std::vector<std::string> refusals;  // programs that must be refused (refusals.hpp), at the end
   double lr = 1;                      // a power of two
   double momentum = 0;                // 0 or a power of two
+  double weight_decay = 0;            // 0 or a power of two
   std::string x_dtype = "float32";
   bool full_precision_in_eval = false;  // FSDP1's switch
   std::vector<Iteration> iterations;
@@ -180,6 +189,8 @@ int shard_group(const Sketch& sketch, const Unit& unit);
 bool is_fsdp1(const Sketch& sketch);  // the wrapper or the composable form
 bool computes_in(const Unit& unit);   // in a param_dtype
 bool sums_in_full_precision(const Sketch& sketch);
+bool has_small_dtype(const Sketch& sketch);                    // the whole model
+int width_into(const Sketch& sketch, const ModuleAt& module);  // of what a module is called with
 bool leaves_whole(AsideKind kind);  // units that it does not free, for what comes next
 bool original_parameters(const Sketch& sketch, const Unit& unit);
 bool has_gradient(const Sketch& sketch, const ParameterAt& parameter);  // after every backward

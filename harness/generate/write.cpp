@@ -73,6 +73,7 @@ class Writer {
                          origin.index);
     text_ += fmt::format("clauses: {}\nwhy: >-\n  {}\n", flow(Json(clauses_)), why);
     if (sketch.resumed) text_ += "axes: {stage: [1, 2]}\ncontinues: {when: stage > 1, stage: 1}\n";
+    if (has_aside(sketch, AsideKind::foreign_state)) refused_models_ += fmt::format("  other: {}\n", model);
     text_ += fmt::format(
         "worlds: [{}]\n{}{}lane: exact\nmodels:\n  model: {}\n", sketch.world,
         sketch.offload ? "requires: [gpu]\n" : "",
@@ -80,7 +81,8 @@ class Writer {
     if (sketch.resumed) text_ += fmt::format("  resumed: {}\n", model);
     text_ += refused_models_;
     text_ += data();
-    text_ += plan() + resumed_plan() + refused_plans_;
+    text_ += "plans:\n" + plan_of("model") + resumed_plan() + refused_plans_;
+    if (has_aside(sketch, AsideKind::foreign_state)) text_ += plan_of("other");
     text_ += "program:\n" + steps_ + "expect:\n" + expect_;
     text_ += "minimum: {elements: 1, tensors: 1}\n";
   }
@@ -199,16 +201,20 @@ class Writer {
     text += "  inputs:\n";
     text += fmt::format("    x: {{shape: [{}, {}], dtype: {}, per_rank: true, per_iteration: {}}}\n",
                         sketch_.rows, sketch_.in, sketch_.x_dtype, passes());
-    text += fmt::format("    cotangent: {{shape: [{}, {}], unit: {}, per_rank: true, per_iteration: {}}}\n",
-                        sketch_.rows, out_width(), cotangent_unit(), passes());
+    text += fmt::format("    cotangent: {{shape: [{}, {}]{}, unit: {}, per_rank: true, per_iteration: {}}}\n",
+                        sketch_.rows, out_width(), in_dtype(), cotangent_unit(), passes());
     for (const auto& [name, shape] : patches_)
-      text += fmt::format("    {}: {{shape: {}}}\n", name, flow(shape));
+      text += fmt::format("    {}: {{shape: {}{}}}\n", name, flow(shape), in_dtype());
     for (const std::string& each : other_inputs_) text += each;
     return text;
   }
 
-  std::string plan() const {
-    std::string text = fmt::format("plans:\n  model:\n    api: {}\n", sketch_.api);
+  std::string in_dtype() const {
+    return sketch_.dtype == "float32" ? "" : fmt::format(", dtype: {}", sketch_.dtype);
+  }
+
+  std::string plan_of(const std::string& model) const {
+    std::string text = fmt::format("  {}:\n    api: {}\n", model, sketch_.api);
     if (!sketch_.mesh.empty()) text += fmt::format("    mesh: {}\n", flow(Json(sketch_.mesh)));
     text += "    units:\n";
     Json ignored = Json::object();
@@ -307,8 +313,29 @@ class Writer {
         return step({{"mode", "train"}});
       case AsideKind::no_grad_forward:
         return forward_only();
+      case AsideKind::part_forward: {
+        const int width = width_into(sketch_, aside.at.module);
+        const std::string input = fmt::format("part{}", width);
+        add_input(input, fmt::format("{{shape: [{}, {}], dtype: {}, per_rank: true}}", sketch_.rows, width,
+                                     sketch_.x_dtype));
+        step({{"forward", {{"input", input}, {"module", path}, {"output", "probe"}, {"grad", false}}}});
+        return observe({"register:probe", "trace"}, "aside" + std::to_string(probes_++));
+      }
+      case AsideKind::part_state: {
+        const std::string as = fmt::format("saved{}", states_++);
+        step({{"state_dict", {{"as", as}, {"kind", aside.value ? "sharded" : "full"}, {"module", path}}}});
+        observe({"state_dict:" + as}, "saved");
+        return step({{"load_state_dict", {{"from", as}, {"module", path}}}});
+      }
+      case AsideKind::foreign_state:
+        return foreign_state(aside);
+      case AsideKind::refused_scope:
+        return attempt("first_rank_writes",
+                       {{{"within", {{"scope", "summon"}, {"rank0_only", true}}},
+                         {"do", Json::array({{{"delay", 0}}})}}},
+                       "NotImplementedError", "is not supported", "FP-SUMMON-5");
       case AsideKind::unshard:
-        return step({{"unshard", path}});
+        return step({{"unshard", aside.value ? Json{{"module", path}, {"async", true}} : Json(path)}});
       case AsideKind::unshard_and_reshard:
         step({{"unshard", path}});
         return step({{"reshard", path}});
@@ -344,15 +371,16 @@ class Writer {
       case AsideKind::failed_forward:
         add_input("wide", fmt::format("{{shape: [{}, {}], dtype: {}}}", sketch_.rows, sketch_.in + 1,
                                       sketch_.x_dtype));
-        return attempt("too_wide", {{{"forward", {{"input", "wide"}, {"output", "probe"}}}}}, "size|shape");
+        return attempt("too_wide", {{{"forward", {{"input", "wide"}, {"output", "probe"}}}}}, "RuntimeError",
+                       "size|shape", "G-2");
       case AsideKind::failed_backward:
-        add_input("overflow",
-                  fmt::format("{{shape: [{}, {}], kind: full, value: inf}}", sketch_.rows, out_width()));
+        add_input("overflow", fmt::format("{{shape: [{}, {}]{}, kind: full, value: inf}}", sketch_.rows,
+                                          out_width(), in_dtype()));
         attempt("overflow",
                 {{{"forward", "x.0"}},
                  {{"loss", {{"kind", "dot"}, {"with", "overflow"}}}},
                  {{"backward", "loss"}}},
-                "a gradient is not finite");
+                "RuntimeError", "a gradient is not finite", "G-2");
         return step({{"zero_grad", {{"optimizer", optimizer_}}}});
       case AsideKind::set_requires_grad:
         return step(
@@ -386,11 +414,12 @@ class Writer {
     return text;
   }
 
-  void attempt(const std::string& what, const std::vector<Json>& steps, const char* message) {
+  void attempt(const std::string& what, const std::vector<Json>& steps, const char* type, const char* message,
+               const char* clause) {
     const std::string name = fmt::format("{}{}", what, attempts_.size());
     steps_ += fmt::format("  - attempt: {}\n    do:\n", name);
     for (const Json& each : steps) steps_ += indented(entry(each));
-    attempts_.emplace_back(name, message);
+    attempts_.push_back({name, type, message, clause});
     observe({"trace"}, "failed");  // so that its collectives are not counted with those of training
   }
 
@@ -404,6 +433,16 @@ class Writer {
     // A sharded state dict may be the shards themselves.
     if (kind != "sharded") step({{"zero_parameters", "model"}});
     step({{"load_state_dict", as}});
+    observe({"parameters"}, "loaded");
+  }
+
+  void foreign_state(const Aside& aside) {
+    const std::string as = fmt::format("saved{}", states_++);
+    step({{"build", "other"}});
+    step({{"cast", {{"dtype", aside.options["dtype"]}, {"model", "other"}}}});
+    step({{"shard", "other"}});
+    step({{"state_dict", {{"as", as}, {"model", "other"}, {"kind", aside.value ? "sharded" : "full"}}}});
+    step({{"load_state_dict", {{"from", as}, {"model", "model"}}}});
     observe({"parameters"}, "loaded");
   }
 
@@ -456,6 +495,7 @@ class Writer {
   void make_optimizer(const std::string& as) {
     optimizer_ = as;
     Json optimizer = {{"as", as}, {"kind", "SGD"}, {"lr", sketch_.lr}};
+    if (sketch_.weight_decay != 0) optimizer["weight_decay"] = sketch_.weight_decay;
     if (sketch_.momentum != 0) optimizer["momentum"] = sketch_.momentum;
     step({{"optimizer", optimizer}});
   }
@@ -484,8 +524,9 @@ class Writer {
     const std::string cotangent = micro_batch.loud ? "loud." : "cotangent.";
     step({{"loss", {{"kind", "dot"}, {"with", cotangent + number}}}});
     if (micro_batch.loud)
-      add_input("loud", fmt::format("{{shape: [{}, {}], unit: {}, per_rank: true, per_iteration: {}}}",
-                                    sketch_.rows, out_width(), 4096 * cotangent_unit(), passes()));
+      add_input("loud",
+                fmt::format("{{shape: [{}, {}]{}, unit: {}, per_rank: true, per_iteration: {}}}",
+                            sketch_.rows, out_width(), in_dtype(), 4096 * cotangent_unit(), passes()));
     if (sketch_.scale != 0) step({{"scale_loss", "loss"}});
     if (micro_batch.looked_at) observe({"parameters", "registered_parameters"}, "between");
     step({{"backward", sketch_.scale != 0 ? "scaled" : "loss"}});
@@ -498,11 +539,23 @@ class Writer {
     steps_ = before + steps_;
   }
 
+  std::vector<Json> casts(const std::string& model) const {
+    std::vector<Json> casts;
+    if (sketch_.dtype != "float32") casts.push_back({{"cast", {{"dtype", sketch_.dtype}, {"model", model}}}});
+    for (const ParameterAt& each : sketch_.halves)
+      casts.push_back(
+          {{"cast", {{"dtype", "bfloat16"}, {"match", pattern_of(sketch_, each)}, {"model", model}}}});
+    return casts;
+  }
+
   void program() {
     step({{"build", sketch_.meta ? Json{{"model", "model"}, {"device", "meta"}} : Json("model")}});
     for (const ParameterAt& each : sketch_.frozen)
       step({{"set_requires_grad", {{"value", false}, {"match", pattern_of(sketch_, each)}}}});
+    for (const Json& each : casts("model"))
+      if (!sketch_.cast_late) step(each);
     step({{"shard", "model"}});
+    if (sketch_.cast_late) step(casts("model").front());
     if (sketch_.meta && !fsdp1_) step({{"materialize", "model"}});
     observe({"units", "warnings", "registered_parameters", "parameters"}, "sharded");
     make_optimizer("optimizer");
@@ -545,8 +598,8 @@ class Writer {
     if (iteration.clip != Clip::none) clip(iteration.clip);
     if (iteration.overflow) {
       const ParameterAt at = parameters_of(sketch_).front().at;
-      add_input("infinite",
-                fmt::format("{{shape: {}, kind: full, value: inf}}", flow(Json(shape_of(sketch_, at)))));
+      add_input("infinite", fmt::format("{{shape: {}{}, kind: full, value: inf}}",
+                                        flow(Json(shape_of(sketch_, at))), in_dtype()));
       step({{"mutate", {{"parameter", name_of(sketch_, at)}, {"what", "grad"}, {"from", "infinite"}}}});
     }
     if (sketch_.scale != 0) {
@@ -565,6 +618,7 @@ class Writer {
       const std::string path = path_of(sketch_, unit.modules.front());
       if (unit.divide_factor != 0)
         step({{"set_gradient_divide_factor", {{"value", unit.divide_factor}, {"module", path}}}});
+      if (unit.hook != 0) step({{"set_all_reduce_hook", {{"module", path}, {"scale", unit.hook}}}});
       if (unit.force_sum) step({{"set_force_sum_reduction_for_comms", {{"value", true}, {"module", path}}}});
     }
     if (sketch_.comm_hook != 0)
@@ -629,10 +683,10 @@ class Writer {
       expect({{"layout", {{"kind", fsdp1_ ? "flat" : "chunk_dim0"}, {"sharded", true}}}},
              fsdp1_ ? "FP-FLAT-1" : "FS-SHARD-1");
     expect({{"training_state", "idle"}}, "G-5");
-    for (const auto& [name, message] : attempts_)
-      expect(
-          {{"error", {{"attempt", name}, {"type", "RuntimeError"}, {"message", message}, {"ranks", "all"}}}},
-          "G-2");
+    for (const Attempt& each : attempts_)
+      expect({{"error",
+               {{"attempt", each.name}, {"type", each.type}, {"message", each.message}, {"ranks", "all"}}}},
+             each.clause);
     for (const std::string& each : first_rank_states_) entries_of_first_rank(each);
     if (sketch_.offload) expect({{"devices", "cpu"}}, fsdp1_ ? "FP-OFF-1" : "FS-OFF-1");
     warnings();
@@ -752,6 +806,7 @@ class Writer {
     for (const ParameterAt& each : sketch_.frozen)
       in_stage(2, {{"set_requires_grad",
                     {{"value", false}, {"match", pattern_of(sketch_, each)}, {"model", "resumed"}}}});
+    for (const Json& each : casts("resumed")) in_stage(2, each);
     in_stage(2, {{"shard", "resumed"}});
     in_stage(2, {{"optimizer",
                   {{"as", "resumed_optimizer"},
@@ -788,9 +843,10 @@ class Writer {
   // The dtype that all units have for a purpose, or nothing.
   std::optional<std::string> common_dtype(const char* key) const {
     std::optional<std::string> common;
+    if (!sketch_.halves.empty()) return std::nullopt;
     for (const Unit& unit : sketch_.units) {
       const Json policy = unit.settings.value("mixed_precision", Json());
-      std::string dtype = "float32";
+      std::string dtype = sketch_.dtype;
       if (policy.is_object()) {
         dtype = policy.value("param_dtype", dtype);
         if (std::string(key) == "reduce_dtype") dtype = policy.value("reduce_dtype", dtype);
@@ -917,7 +973,11 @@ class Writer {
   MicroBatch was_;
   int states_ = 0, probes_ = 0;
   std::string optimizer_;
-  std::vector<std::pair<std::string, const char*>> attempts_;  // and what their errors say
+  struct Attempt {
+    std::string name;
+    const char *type, *message, *clause;  // of the error
+  };
+  std::vector<Attempt> attempts_;
   std::vector<std::string> first_rank_states_, other_inputs_;
   std::string refused_models_, refused_plans_;
   std::vector<std::pair<std::string, Json>> patches_;

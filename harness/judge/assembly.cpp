@@ -8,7 +8,6 @@
 
 #include "harness/judge/compare.hpp"
 #include "harness/judge/entries.hpp"
-#include "harness/protocol/pattern.hpp"
 #include "harness/scenario/resolve/module_state.hpp"
 
 namespace fsdp_cts {
@@ -122,11 +121,7 @@ class TesteeAssembly {
     }
     const bool at_rest =
         place.what == "full_parameters" || (place.what == "parameters" && program_.at(place.step).settled);
-    DType dtype = known->dtype;
-    for (const Cast& cast : program_.at(place.step).casts) {
-      if (is_floating(dtype) && (cast.match.empty() || Pattern(cast.match).found_in(parameter_of(place))))
-        dtype = dtype_from_name(cast.dtype);
-    }
+    const DType dtype = dtype_after(program_.at(place.step).casts, parameter_of(place), known->dtype);
     if (at_rest && !item.described.pieces.empty() && item.described.dtype != dtype) {
       report("dtype", place,
              fmt::format("{} at rest; the model's parameter is {}", dtype_name(item.described.dtype),

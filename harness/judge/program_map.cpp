@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "harness/protocol/pattern.hpp"
+
 namespace fsdp_cts {
 namespace {
 
@@ -100,6 +102,21 @@ ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
     if (facts.verb == "attempt_end" && !attempts.empty()) attempts.pop_back();
     steps_.push_back(std::move(facts));
   }
+}
+
+DType dtype_after(const std::vector<Cast>& casts, const std::string& parameter, DType dtype) {
+  for (const Cast& cast : casts) {
+    if (is_floating(dtype) && (cast.match.empty() || Pattern(cast.match).found_in(parameter)))
+      dtype = dtype_from_name(cast.dtype);
+  }
+  return dtype;
+}
+
+std::vector<Cast> ProgramMap::casts_before_sharding(const std::string& model) const {
+  const auto shard = std::find_if(steps_.rbegin(), steps_.rend(), [&](const StepFacts& step) {
+    return step.verb == "shard" && step.model == model;
+  });
+  return shard == steps_.rend() ? std::vector<Cast>() : shard->casts;
 }
 
 const StepFacts& ProgramMap::at(int step) const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/protocol/tensor.hpp"
 #include "harness/scenario/case.hpp"
 
 namespace fsdp_cts {
@@ -16,6 +17,9 @@ struct Cast {
   std::string dtype;
   std::string match;  // of the parameters alone whose names it is found in; "": of everything floating
 };
+
+// Of a parameter that a model describes in `dtype`, after these casts of the model.
+DType dtype_after(const std::vector<Cast>& casts, const std::string& parameter, DType dtype);
 
 struct StepFacts {
   std::string verb;
@@ -43,6 +47,8 @@ class ProgramMap {
  public:
   explicit ProgramMap(const Json& program, const FailedAttempts& failed = {});
 
+  // The casts of a model before it was sharded, for the last time where that was more than once.
+  std::vector<Cast> casts_before_sharding(const std::string& model) const;
   const StepFacts& at(int step) const;  // throws std::out_of_range; check contains() for steps a testee named
   bool contains(int step) const { return step >= 0 && step < size(); }
   int size() const { return static_cast<int>(steps_.size()); }

@@ -106,6 +106,7 @@ class FlatUnits {
   void fill() {
     auto model = context_.a_case.models.find(model_);
     if (model == context_.a_case.models.end()) return;
+    const std::vector<Cast> casts = context_.program.casts_before_sharding(model_);
     for (const StateShape& state : module_state(*model)) {
       if (state.is_buffer || ignored(state)) continue;
       FlatUnit* best = nullptr;
@@ -115,7 +116,8 @@ class FlatUnits {
       }
       if (!best) continue;
       best->members.push_back({state.name, numel_of(state.shape)});
-      const DType compute = dtype_.count(best->module) ? dtype_.at(best->module) : state.dtype;
+      const DType compute =
+          dtype_.count(best->module) ? dtype_.at(best->module) : dtype_after(casts, state.name, state.dtype);
       if (aligned_.count(best->module)) best->alignment = 16 / static_cast<std::int64_t>(dtype_size(compute));
     }
   }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "harness/judge/program_map.hpp"
 #include "harness/judge/tests/hand_made.hpp"
 
 namespace fsdp_cts {
@@ -323,6 +324,21 @@ TEST(Layout, FlatParameterWithAlignment) {
   expect_pass(made, R"([{"layout": {"kind": "flat", "sharded": true}, "label": "after_step"}])");
   lay(0, 0, 0, 4), lay(1, 0, 4, 4), lay(0, 1, 0, 2), lay(1, 1, 2, 2);
   expect_code(made, R"([{"layout": {"kind": "flat", "sharded": true}, "label": "after_step"}])", "layout");
+}
+
+// What it is cast to before it is sharded, and not what it is described in.
+TEST(ProgramMap, KnowsInWhichDtypeAModelIsSharded) {
+  const Json program = Json::parse(R"([
+      {"verb": "build", "model": "model"},
+      {"verb": "cast", "model": "model", "dtype": "bfloat16"},
+      {"verb": "cast", "model": "model", "dtype": "float64", "match": "bias"},
+      {"verb": "shard", "model": "model"},
+      {"verb": "cast", "model": "model", "dtype": "float16"}])");
+  const std::vector<Cast> casts = ProgramMap(program).casts_before_sharding("model");
+  EXPECT_EQ(dtype_after(casts, "0.weight", DType::float32), DType::bfloat16);
+  EXPECT_EQ(dtype_after(casts, "0.bias", DType::float32), DType::float64);
+  EXPECT_EQ(dtype_after(casts, "steps", DType::int64), DType::int64);
+  EXPECT_TRUE(ProgramMap(program).casts_before_sharding("other").empty());
 }
 
 TEST(Layout, WholeWhereItMustBeWhole) {

@@ -25,6 +25,8 @@ at::Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double nor
   // Shards of different groups are different parts of the whole; the rest is the same on all ranks.
   std::map<std::vector<int64_t>, ShardedGradients> by_group;
   std::vector<at::Tensor> whole, all;
+  // Of the parameters, and not of the gradients, which may be missing on some ranks: the same everywhere.
+  auto norm_dtype = at::kFloat;
   const auto take = [&](std::vector<at::Tensor>& part, const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     part.push_back(tensor);
@@ -32,6 +34,7 @@ at::Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double nor
   };
   for (const auto& state : FlatState::all_under(*module)) {
     if (!state->flat()) continue;
+    norm_dtype = c10::promoteTypes(norm_dtype, state->flat()->shard().original_dtype());
     auto* part = &whole;
     if (state->flat()->shard().sharded()) {
       auto& entry = by_group[state->ranks().shard->ranks()];
@@ -46,17 +49,19 @@ at::Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double nor
     }
   }
   for (const auto& slot : original_slots(*module, Ties::once)) {
-    if (!slot.state) take(whole, slot.unmanaged.mutable_grad());
+    if (slot.state) continue;
+    norm_dtype = c10::promoteTypes(norm_dtype, slot.unmanaged.scalar_type());
+    take(whole, slot.unmanaged.mutable_grad());
   }
 
   std::vector<ShardedGradients> sharded;
   for (auto& [ranks, part] : by_group) sharded.push_back(std::move(part));
-  const auto total = total_norm(sharded, whole, norm_type, state_->ranks().shard->device(), at::kFloat);
+  const auto total = total_norm(sharded, whole, norm_type, state_->ranks().shard->device(), norm_dtype);
   scale_to_norm(all, max_norm, total);
   if (all.empty()) {
     TORCH_WARN("Called FSDP.clip_grad_norm_() on rank ", rank(),
                " with no gradients -- returning the total norm in the default dtype torch.float32");
-    return total;
+    return total.to(at::kFloat);
   }
   auto dtype = all.front().scalar_type();
   for (const auto& gradient : all) dtype = c10::promoteTypes(dtype, gradient.scalar_type());

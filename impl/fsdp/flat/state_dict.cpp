@@ -199,8 +199,7 @@ LocalStateDict local_state_dict(const torch::nn::Module& root) {
   for (const auto& [name, module] : pre_order(const_cast<torch::nn::Module&>(root).shared_from_this())) {
     const auto state = FlatState::of(*module);
     if (!state || !state->flat()) continue;
-    require_idle(*state);
-    state->flat()->writeback().take_over();
+    take_over_changes(*state);
     const auto& shard = state->flat()->shard();
     const auto numel = shard.layout().shard_numel - shard.layout().padding(shard.index());
     result.flat_parameters.emplace_back(

@@ -15,6 +15,16 @@ void require_idle(FlatState& state) {
   }
 }
 
+void take_over_changes(FlatState& state) {
+  require_idle(state);
+  auto& flat = *state.flat();
+  // Between forward and backward some strategies still show whole parameters: the shard is what counts.
+  if (flat.shown() == Shown::kept) state.show_sharded();
+  // The first forward does so for all units; before it a cast must not be taken for a write.
+  if (state.context().all_states.empty()) flat.follow_moves();
+  flat.writeback().take_over();
+}
+
 std::vector<at::Tensor> gather_windows(FlatState& state, const at::Tensor& shard) {
   const auto& flat_shard = state.flat()->shard();
   const auto& layout = flat_shard.layout();
@@ -32,12 +42,8 @@ std::vector<at::Tensor> gather_windows(FlatState& state, const at::Tensor& shard
 }
 
 WholeParameters::WholeParameters(FlatState& state) {
-  require_idle(state);
-  auto& flat = *state.flat();
-  // Between forward and backward some strategies still show whole parameters: the shard is what counts.
-  if (flat.shown() == Shown::kept) state.show_sharded();
-  flat.writeback().take_over();
-  windows_ = gather_windows(state, flat.shard().tensor());
+  take_over_changes(state);
+  windows_ = gather_windows(state, state.flat()->shard().tensor());
 }
 
 ShardLayout rows_of(const FlatState& state, at::IntArrayRef shape) {
@@ -55,11 +61,8 @@ ShardedTensor as_rows(const FlatState& state, const at::Tensor& whole) {
 
 void prepare_for_loading(FlatState& state) {
   if (!state.flat()) return;
-  require_idle(state);
-  auto& flat = *state.flat();
-  if (flat.shown() == Shown::kept) state.show_sharded();
-  flat.writeback().take_over();
-  flat.shard_changed();
+  take_over_changes(state);
+  state.flat()->shard_changed();
 }
 
 void load_whole(FlatState& state, size_t member, const at::Tensor& whole) {

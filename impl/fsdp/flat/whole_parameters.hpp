@@ -11,6 +11,10 @@ namespace fsdp::flat {
 /// Throws InvalidState during forward, backward or a summon scope. After a backward that failed it leaves that first.
 void require_idle(FlatState& state);
 
+/// Afterwards the shard is what the user has made of it: cast, moved, written or replaced. Shows shards. Throws as
+/// `require_idle`. The unit has parameters.
+void take_over_changes(FlatState& state);
+
 /// A unit's parameters in full precision, gathered into memory of their own. Collective over the unit's
 /// ranks.
 class WholeParameters {
