@@ -205,7 +205,7 @@ sdk::StateDict Rank::state_dict(sdk::Model& model, const std::string& kind) {
   sdk::StateDict state = Operations::state_dict(model, kind);
   for (Unit* unit : units_of(model)) {
     auto* flat = dynamic_cast<FlatUnit*>(unit);
-    if (!flat) continue;
+    if (!flat || !flat->settings().mixed_precision.buffer_dtype) continue;
     for (const FlatUnit::Buffer& buffer : flat->buffers) {
       for (sdk::Exposed& item : state.items) {
         if (sdk::join_path(model.module->path(), item.name) == buffer.name)

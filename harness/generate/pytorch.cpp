@@ -105,12 +105,24 @@ std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
   return std::nullopt;
 }
 
+bool clips(const Sketch& sketch) {
+  return has_aside(sketch, AsideKind::clip) ||
+         std::any_of(sketch.iterations.begin(), sketch.iterations.end(),
+                     [](const Iteration& each) { return each.clip != Clip::none; });
+}
+
 std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
   if (sketch.full_precision_in_eval && has_aside(sketch, AsideKind::eval_forward))
     return "computes an evaluation in full precision with what an earlier one has gathered";
   if (sketch.api == "composable" && std::any_of(sketch.ignored.begin(), sketch.ignored.end(),
                                                 [](const ParameterAt& each) { return !each.name.empty(); }))
     return "takes names in another order for other names";
+  if (sketch.api == "composable" && sketch.cast_late)
+    return "casts a model of composable units in vain: what is registered is no flat parameter";
+  if (sketch.dtype == "float64" && clips(sketch))
+    return "computes norms in float32, which float64 does not become";
+  if (!sketch.halves.empty() && has_aside(sketch, AsideKind::summon))
+    return "gathers for a scope gradients of the default dtype on a rank that has none";
   if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
   if (has_aside(sketch, AsideKind::first_rank_state))
     return "offloads a state dict by freeing what it still uses where the model is in host memory";

@@ -42,15 +42,24 @@ TEST(Draw, ComesUponEverything) {
   std::set<int> worlds, kinds, asides;
   bool mesh = false, list = false, frozen = false, ignored = false, policy = false, low = false, clip = false;
   bool loud = false, looked_at = false, eval_in_full = false, gradient_in_scope = false;
-  for (int index = 0; index < many; ++index) {
+  std::set<std::string> dtypes;
+  bool cast_late = false, halves = false, decay = false, hook = false, begun = false;
+  for (int index = 0; index < 2 * many; ++index) {
     const Sketch sketch = draw_sketch(3, index, 0);
+    dtypes.insert(sketch.dtype);
+    cast_late = cast_late || sketch.cast_late;
+    halves = halves || !sketch.halves.empty();
+    decay = decay || sketch.weight_decay != 0;
     apis.insert(sketch.api);
     worlds.insert(sketch.world);
     for (const Block& block : sketch.blocks) kinds.insert(static_cast<int>(block.kind));
     for (const Iteration& iteration : sketch.iterations) {
       clip = clip || iteration.clip != Clip::none;
       for (const MicroBatch& each : iteration.micro_batches)
-        for (const Aside& aside : each.before) asides.insert(static_cast<int>(aside.kind));
+        for (const Aside& aside : each.before) {
+          asides.insert(static_cast<int>(aside.kind));
+          begun = begun || (aside.kind == AsideKind::unshard && aside.value);
+        }
       for (const MicroBatch& each : iteration.micro_batches) {
         looked_at = looked_at || each.looked_at;
         loud = loud || each.loud;
@@ -60,6 +69,7 @@ TEST(Draw, ComesUponEverything) {
         gradient_in_scope = gradient_in_scope || (aside.kind == AsideKind::summon && aside.value);
     }
     for (const Unit& unit : sketch.units) {
+      hook = hook || unit.hook != 0;
       list = list || unit.modules.size() > 1;
       low = low || unit.settings.contains("mixed_precision");
     }
@@ -73,6 +83,8 @@ TEST(Draw, ComesUponEverything) {
   EXPECT_EQ(kinds.size(), static_cast<std::size_t>(BlockKind::empty) + 1);
   EXPECT_EQ(asides.size(), static_cast<std::size_t>(AsideKind::clip) + 1);
   EXPECT_TRUE(mesh && list && frozen && ignored && policy && low && clip);
+  EXPECT_THAT(dtypes, testing::ElementsAre("bfloat16", "float16", "float32", "float64"));
+  EXPECT_TRUE(cast_late && halves && decay && hook && begun);
   EXPECT_TRUE(loud && looked_at && eval_in_full && gradient_in_scope);
 }
 
