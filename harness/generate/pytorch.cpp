@@ -121,7 +121,7 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
     return "casts a model of composable units in vain: what is registered is no flat parameter";
   if (sketch.dtype == "float64" && clips(sketch))
     return "computes norms in float32, which float64 does not become";
-  if (!sketch.halves.empty() && has_aside(sketch, AsideKind::summon))
+  if ((!sketch.halves.empty() || sketch.dtype != "float32") && has_aside(sketch, AsideKind::summon))
     return "gathers for a scope gradients of the default dtype on a rank that has none";
   if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
   if (has_aside(sketch, AsideKind::first_rank_state))
@@ -157,7 +157,7 @@ std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
     if (!pytorch_refuses(each)) return "does not refuse everything";
   const bool loads_state =
       has_aside(sketch, AsideKind::optimizer_state) || (sketch.resumed && has_optimizer_state(sketch));
-  if (loads_state && has_block(sketch, BlockKind::spare))
+  if (loads_state && (has_block(sketch, BlockKind::spare) || has_block(sketch, BlockKind::empty)))
     return "wants a state of each parameter, also of unused ones";
   if (loads_state && has_aside(sketch, AsideKind::set_requires_grad))
     return "wants a state of what was frozen before the first step, and drops that of what was frozen after "
