@@ -44,10 +44,11 @@ constexpr int in_context = 15;  // of fsdp's
 constexpr int outside = 10;     // of fsdp's
 constexpr int momentum = 15;
 constexpr int weight_decay = 12;
-constexpr int dtype = 12;      // of those without low precision: another one of the whole model
-constexpr int cast_late = 40;  // of these
-constexpr int halves = 50;     // of what has factors
-constexpr int hook = 10;       // of fully_shard's
+constexpr int dtype = 12;         // of those without low precision: another one of the whole model
+constexpr int cast_late = 40;     // of these
+constexpr int halves = 50;        // of what has factors
+constexpr int hook = 10;          // of fully_shard's
+constexpr int async_gathers = 8;  // of fully_shard's
 constexpr int frozen = 20;
 constexpr int ignored = 10;
 constexpr int aside = 65;
@@ -64,12 +65,15 @@ constexpr int divide_factor = 15, force_sum = 10;  // of fully_shard's
 constexpr int scale = 12;
 constexpr int step_in_backward = 10;  // of fully_shard's
 constexpr int input_gradient = 15;
-constexpr int looked_at = 12;
+constexpr int looked_at = 25;
+constexpr int second = 12;
+constexpr int policy_of_one = 15;  // of those that compute in full precision: a policy without param_dtype
+constexpr int keep_low = 20;       // of FSDP1's of a low precision
 constexpr int eval = 12;
 constexpr int trained_after_all = 20;       // of what is frozen
 constexpr int loud = 60;                    // of several micro-batches in low precision
 constexpr int full_precision_in_eval = 50;  // of FSDP1's of a low precision
-constexpr int guard = 15;
+constexpr int guard = 20;
 constexpr int refusal = 80;  // and as often a second one
 constexpr int resumed = 20;
 }  // namespace chance
@@ -132,7 +136,7 @@ class Drawing {
       block.kind = dice_.one_of<BlockKind>(
           {BlockKind::linear, BlockKind::linear, BlockKind::linear, BlockKind::relu, BlockKind::nested,
            BlockKind::nested, BlockKind::residual, BlockKind::twice, BlockKind::tied, BlockKind::spare,
-           BlockKind::gain, low_precision_ ? BlockKind::linear : BlockKind::shift,
+           BlockKind::gain, low_precision_ && !fsdp1() ? BlockKind::linear : BlockKind::shift,
            fsdp1() || dice_.percent(50) ? BlockKind::linear : BlockKind::empty});
       if (chain_) block.kind = BlockKind::linear;
       block.width = dice_.between(1, small_ ? 4 : 9);
@@ -147,12 +151,15 @@ class Drawing {
   }
 
   Json policy() {
-    const std::string dtype = dice_.one_of<std::string>({"bfloat16", "float16"});
+    const std::string dtype = dice_.one_of<std::string>({"bfloat16", "bfloat16", "float16", "float64"});
     Json policy = {{"param_dtype", dtype}};
     if (dice_.percent(50)) policy["reduce_dtype"] = dice_.one_of<std::string>({"float32", dtype});
     // Without the cast the first layer meets another dtype (CP-3).
     if (!fsdp1() && dice_.percent(25)) policy["output_dtype"] = "float32";
     if (fsdp1() && dice_.percent(25)) policy["cast_forward_inputs"] = true;
+    if (fsdp1() && dtype != "float64" && dice_.percent(chance::keep_low))
+      policy["keep_low_precision_grads"] = true;
+    if (has_block(sketch_, BlockKind::shift)) policy["buffer_dtype"] = dtype;
     return policy;
   }
 
@@ -179,9 +186,19 @@ class Drawing {
     sketch_.units.push_back(std::move(root));
     for (Unit& unit : sketch_.units) {
       // fully_shard casts for every unit by itself, so there they may differ.
-      if (low_precision_ && (fsdp1() || dice_.percent(85))) unit.settings["mixed_precision"] = common;
+      if (low_precision_ && (sketch_.api == "fsdp" || dice_.percent(85)))
+        unit.settings["mixed_precision"] = common;
     }
     if (low_precision_ && !fsdp1() && dice_.percent(30)) sketch_.x_dtype = "bfloat16";
+    if (!low_precision_ && sketch_.dtype == "float32" && dice_.percent(chance::policy_of_one)) {
+      const bool of_output = !fsdp1() && dice_.percent(50);
+      if (of_output) sketch_.units.back().settings["mixed_precision"] = {{"output_dtype", "bfloat16"}};
+      for (Unit& unit : sketch_.units)
+        if (!of_output) unit.settings["mixed_precision"] = {{"reduce_dtype", "float64"}};
+    }
+    if (dice_.percent(chance::second))
+      sketch_.second =
+          low_precision_ || has_small_dtype(sketch_) || dice_.percent(50) ? sketch_.dtype : "bfloat16";
     sketch_.full_precision_in_eval =
         low_precision_ && fsdp1() && dice_.percent(chance::full_precision_in_eval);
   }
@@ -296,6 +313,7 @@ class Drawing {
     if (sketch_.api == "fsdp" && sketch_.mesh.empty() && sketch_.world > 1 &&
         dice_.percent(chance::comm_hook))
       sketch_.comm_hook = dice_.one_of<double>({1.0, 0.5});
+    sketch_.async_gathers = !fsdp1() && dice_.percent(chance::async_gathers);
     if (!fsdp1() && !low_precision_) {
       const bool divides = dice_.percent(chance::divide_factor), sums = dice_.percent(chance::force_sum);
       for (Unit& unit : sketch_.units) {
@@ -351,6 +369,7 @@ class Drawing {
                                     AsideKind::first_rank_state, AsideKind::failed_forward};
     if (sketch_.api != "composable" && sketch_.ignored.empty() && !has_small_dtype(sketch_))
       kinds.push_back(AsideKind::clip);
+    if (!fsdp1() || original_parameters(sketch_, sketch_.units.back())) kinds.push_back(AsideKind::write);
     if (sketch_.units.size() > 1) kinds.insert(kinds.end(), {AsideKind::part_forward, AsideKind::part_state});
     if (sketch_.api != "composable") kinds.push_back(AsideKind::foreign_state);
     if (sketch_.api == "fsdp") kinds.push_back(AsideKind::refused_scope);
@@ -368,6 +387,7 @@ class Drawing {
         draw_scope(aside);
         [[fallthrough]];
       case AsideKind::summon_mutate:
+      case AsideKind::write:
       case AsideKind::replace:
         aside.at = dice_.one_of(all).at;
         if (!sketch_.frozen.empty() && !sketch_.frozen.front().name.empty() && dice_.percent(40))
@@ -437,7 +457,9 @@ class Drawing {
     Aside aside = draw_aside();
     aside.kind = dice_.one_of<AsideKind>({AsideKind::full_state, AsideKind::sharded_state,
                                           AsideKind::failed_forward, AsideKind::failed_forward,
-                                          fsdp1() ? AsideKind::summon : AsideKind::failed_forward});
+                                          fsdp1() ? AsideKind::summon : AsideKind::failed_forward,
+                                          AsideKind::write_gradient, AsideKind::write_gradient});
+    if (aside.kind == AsideKind::write_gradient) aside.at = dice_.one_of(parameters_of(sketch_)).at;
     if (aside.kind == AsideKind::summon) {
       aside.at = dice_.one_of(parameters_of(sketch_)).at;
       aside.options = Json::object();
@@ -501,7 +523,7 @@ class Drawing {
       made.before.push_back(aside_of(AsideKind::part_forward));
       made.before.back().at.module = dice_.one_of(sketch_.units).modules.front();
     }
-    if (number > 0 && partial_ && sketch_.guard && sketch_.root_gain && dice_.percent(30))
+    if (number > 0 && partial_ && sketch_.guard && sketch_.root_gain && dice_.percent(60))
       made.before.push_back(aside_of(AsideKind::failed_backward));
     partial_ = false;
     if (number + 1 == count) return made;

@@ -111,6 +111,20 @@ bool clips(const Sketch& sketch) {
                      [](const Iteration& each) { return each.clip != Clip::none; });
 }
 
+// In a scope.
+bool shows_gradients(const Sketch& sketch) {
+  const auto any = [](const std::vector<Aside>& asides) {
+    return std::any_of(asides.begin(), asides.end(), [](const Aside& each) {
+      return each.kind == AsideKind::summon && each.options.value("with_grads", false);
+    });
+  };
+  return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [&](const Iteration& iteration) {
+    return any(iteration.before_step) ||
+           std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
+                       [&](const MicroBatch& each) { return any(each.before); });
+  });
+}
+
 std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
   if (sketch.full_precision_in_eval && has_aside(sketch, AsideKind::eval_forward))
     return "computes an evaluation in full precision with what an earlier one has gathered";
@@ -123,6 +137,8 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
     return "computes norms in float32, which float64 does not become";
   if ((!sketch.halves.empty() || sketch.dtype != "float32") && has_aside(sketch, AsideKind::summon))
     return "gathers for a scope gradients of the default dtype on a rank that has none";
+  if (keeps_low_gradients(sketch) && shows_gradients(sketch))
+    return "shows gradients in the parameters' dtype, which kept ones have not";
   if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
   if (has_aside(sketch, AsideKind::first_rank_state))
     return "offloads a state dict by freeing what it still uses where the model is in host memory";

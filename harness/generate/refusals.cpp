@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 
@@ -23,6 +24,7 @@ struct Refusal {
   bool by_pytorch = true;
   bool needs_ranks = false;     // more than one
   const char* other = nullptr;  // made and sharded before `before`, by the same units
+  bool in_scope = false;        // of whole parameters
 };
 
 constexpr const char* stack =
@@ -189,6 +191,12 @@ const std::vector<Refusal>& table() {
        "build: M\nshard: M\nmeanwhile: {pass: forward, module: '1', model: M, do: summon}\n", forwards,
        "AssertionError", "Cannot manually unshard parameters during forward/backward",
        "FS-ERR-1 FP-SUMMON-5"},
+      {"clip_in_scope", "fsdp", stack, nested, made,
+       "clip_grad_norm: {model: M, max_norm: 1, into: A_norm}\n", "", "", "FP-SUMMON-5", false, false,
+       nullptr, true},
+      {"load_in_scope", "fsdp", stack, nested,
+       "build: M\nshard: M\nstate_dict: {as: A, model: M, kind: full}\n", loads, "", "", "FP-SUMMON-5", false,
+       false, nullptr, true},
       {"state_in_forward", "fsdp", stack, nested,
        "build: M\nshard: M\nmeanwhile: {pass: forward, module: '1', model: M, do: state_dict}\n", forwards,
        "AssertionError", "", "FS-ERR-1 FP-SUMMON-5"},
@@ -225,6 +233,33 @@ const std::vector<Refusal>& table() {
   return rows;
 }
 
+// Whose model was sharded and stands outside of a pass: it is what it was, and trains.
+bool trains_on(const std::string& name) {
+  static const std::set<std::string> names = {"gather_ahead_no_unit",
+                                              "gather_ahead_no_unit_in_backward",
+                                              "state_lacks",
+                                              "state_exceeds",
+                                              "state_of_another_shape",
+                                              "buffer_of_another_shape",
+                                              "optimizer_state_of_another_shape",
+                                              "optimizer_state_exceeds",
+                                              "second_hook",
+                                              "first_rank_writes",
+                                              "gradients_of_flat_parameters",
+                                              "clip_in_scope",
+                                              "load_in_scope",
+                                              "scope_in_forward",
+                                              "state_in_forward",
+                                              "flat_state_lacks",
+                                              "flat_state_exceeds",
+                                              "flat_state_of_another_shape",
+                                              "flat_buffer_of_another_shape",
+                                              "local_state_of_another",
+                                              "flat_optimizer_state_of_another_shape",
+                                              "flat_optimizer_state_exceeds"};
+  return names.contains(name);
+}
+
 const Refusal& find(const std::string& name) {
   for (const Refusal& each : table())
     if (name == each.name) return each;
@@ -252,10 +287,9 @@ bool is_letter(char c) {
 // Whole words only: `A_loss` begins with a placeholder, `AssertionError` does not.
 std::string filled_in(const std::string& text, const Sketch& sketch, int number) {
   const std::vector<std::pair<std::string, std::string>> values = {
-      {"M", fmt::format("refused{}", number)},
-      {"O", fmt::format("another{}", number)},
-      {"A", fmt::format("attempt{}", number)},
-      {"A_loss", fmt::format("attempt{}_loss", number)},
+      {"M", fmt::format("refused{}", number)}, {"O", fmt::format("another{}", number)},
+      {"A", fmt::format("attempt{}", number)}, {"A_loss", fmt::format("attempt{}_loss", number)},
+      {"A_on", fmt::format("on{}", number)},   {"A_on_loss", fmt::format("on{}_loss", number)},
       {"W1", std::to_string(sketch.world + 1)}};
   std::string result;
   for (std::size_t i = 0; i < text.size();) {
@@ -302,15 +336,27 @@ RefusalText refusal_text(const std::string& name, const Sketch& sketch, int numb
     text.steps = fill("  - build: O\n  - shard: O\n");
   }
   for (const std::string& each : split(refusal.before, '\n')) text.steps += fill("  - " + each + "\n");
-  text.steps += fill("  - attempt: A\n    do:\n");
+  const std::string indent = refusal.in_scope ? "      " : "  ";
+  if (refusal.in_scope) text.steps += fill("  - within: {scope: summon, model: M}\n    do:\n");
+  text.steps += fill(indent + "- attempt: A\n" + indent + "  do:\n");
   for (const std::string& each : split(refusal.refused, '\n')) {
-    text.steps += fill("      - " + each + "\n");
-    if (each.starts_with("within")) text.steps += "        do: [{delay: 0}]\n";
+    text.steps += fill(indent + "    - " + each + "\n");
+    if (each.starts_with("within")) text.steps += indent + "      do: [{delay: 0}]\n";
   }
   Json error = {{"attempt", fill("A")}, {"ranks", "all"}};
   if (*refusal.type) error["type"] = refusal.type;
   if (*refusal.message) error["message"] = refusal.message;
   text.expectations = fmt::format("  - error: {}\n    clause: {}\n", error.dump(), Json(text.clauses).dump());
+  if (!trains_on(name)) return text;
+  text.steps += fill(
+      "  - forward: {input: narrow, model: M, output: A_on}\n"
+      "  - loss: {kind: sum, of: A_on, into: A_on_loss}\n  - backward: A_on_loss\n"
+      "  - observe: {what: [gradients], model: M}\n    label: A_on\n");
+  const std::string clause = sketch.api == "fully_shard" ? "FS-RED-2" : "FP-RED-2";
+  text.clauses.push_back(clause);
+  text.expectations +=
+      fill("  - equal: {what: [gradients], to: [reference], tolerance: exact}\n    label: A_on\n") +
+      fmt::format("    clause: {}\n", clause);
   return text;
 }
 

@@ -131,6 +131,7 @@ class Smaller {
       s.cast_late = false;
     });
     with([](Sketch& s) { s.cast_late = false; });
+    with([](Sketch& s) { s.second.clear(); });
   }
 
   void making() {
@@ -140,7 +141,8 @@ class Smaller {
       with([&](Sketch& s) { s.columns = without(s.columns, i); });
     for (std::size_t i = 0; i < sketch_.halves.size(); ++i)
       with([&](Sketch& s) { s.halves = without(s.halves, i); });
-    for (bool Sketch::*flag : {&Sketch::meta, &Sketch::synced, &Sketch::offload, &Sketch::step_in_backward})
+    for (bool Sketch::*flag : {&Sketch::meta, &Sketch::async_gathers, &Sketch::synced, &Sketch::offload,
+                               &Sketch::step_in_backward})
       with([&](Sketch& s) { s.*flag = false; });
     with([](Sketch& s) { s.resumed.reset(); });
     if (sketch_.resumed) {
@@ -190,7 +192,8 @@ class Smaller {
       with([&](Sketch& s) {
         for (Unit& unit : s.units) unit.settings.erase(key);
       });
-    for (const char* key : {"reduce_dtype", "output_dtype", "cast_forward_inputs"})
+    for (const char* key :
+         {"reduce_dtype", "output_dtype", "cast_forward_inputs", "keep_low_precision_grads"})
       with([&](Sketch& s) {
         for (Unit& unit : s.units)
           if (unit.settings.contains("mixed_precision") && unit.settings["mixed_precision"].is_object())

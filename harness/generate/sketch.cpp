@@ -81,8 +81,8 @@ std::optional<std::string> bad_units(const Sketch& sketch) {
         (reshard.get<int>() < 1 || shard_group(sketch, unit) % reshard.get<int>() != 0))
       return "FS-RESHARD-2: an integer is a factor of the group";
     // Only the root casts by default (FP-MP-4), so another dtype further inside meets inputs of the root's.
-    if (is_fsdp1(sketch) && unit.settings.value("mixed_precision", Json()) !=
-                                sketch.units.back().settings.value("mixed_precision", Json()))
+    if (sketch.api == "fsdp" && unit.settings.value("mixed_precision", Json()) !=
+                                    sketch.units.back().settings.value("mixed_precision", Json()))
       return "FP-MP-4: one dtype for all units";
     // A parameter that belongs to no unit is cast by none.
     if (!sketch.ignored.empty() && computes_in(unit)) return "ignored parameters under a param_dtype";
@@ -161,6 +161,14 @@ std::optional<std::string> bad_scope(const Sketch& sketch, const Aside& aside) {
   return std::nullopt;
 }
 
+// Buffers are cast to what is computed in.
+bool buffers_follow(const Sketch& sketch) {
+  return is_fsdp1(sketch) && std::all_of(sketch.units.begin(), sketch.units.end(), [](const Unit& unit) {
+           const Json policy = unit.settings.value("mixed_precision", Json::object());
+           return policy.value("buffer_dtype", Json()) == policy.value("param_dtype", Json());
+         });
+}
+
 // How a model is made, beside its units.
 std::optional<std::string> bad_making(const Sketch& sketch) {
   const bool fsdp1 = is_fsdp1(sketch);
@@ -189,6 +197,9 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
     return "FP-HOOK-4: not over replicas";
   // What no unit holds goes another way on every rank, and stands in a checkpoint once.
   if (sketch.resumed && !sketch.ignored.empty()) return "ranks part, and a checkpoint is of all of them";
+  if (keeps_low_gradients(sketch) && sketch.momentum != 0 &&
+      (sketch.resumed || has_aside(sketch, AsideKind::optimizer_state)))
+    return "a state of a small dtype is cast to its parameter's when it is loaded";
   // Zeros, which another model's original parameters get; the reference knows of none.
   const bool flat = std::any_of(sketch.units.begin(), sketch.units.end(), [&](const Unit& unit) {
     return fsdp1 && !original_parameters(sketch, unit);
@@ -199,13 +210,14 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
   for (const Unit& unit : sketch.units)
     if ((fsdp1 || low_precision(sketch)) && (unit.divide_factor != 0 || unit.force_sum || unit.hook != 0))
       return "a control of fully_shard";
+  if (sketch.async_gathers && fsdp1) return "a control of fully_shard";
   if (sketch.prefetch != Prefetch::by_itself && (fsdp1 || chain_of_layers(sketch).size() < 3))
     return "FS-PREFETCH-3: lists are for units that run one after another";
   // What is recomputed gets its inputs as they were before the unit cast them.
   if (low_precision(sketch) && recomputes(sketch)) return "recomputed in a small dtype";
   // A buffer is not cast by fully_shard, and by FSDP1 with a dtype of its own alone.
-  if (has_block(sketch, BlockKind::shift) && low_precision(sketch))
-    return "FS-MP-8: buffers keep their dtype";
+  if (has_block(sketch, BlockKind::shift) && low_precision(sketch) && !buffers_follow(sketch))
+    return "FS-MP-8, FP-MP-9: buffers keep their dtype";
   for (const ParameterAt& each : sketch.ignored)
     if (each.module.block >= 0 && sketch.blocks[each.module.block].kind == BlockKind::tied)
       return "a tensor that is ignored under one of its names";
@@ -240,6 +252,9 @@ std::optional<std::string> bad_scaler(const Sketch& sketch) {
 // A model, or factors of it, in another dtype than float32.
 std::optional<std::string> bad_dtypes(const Sketch& sketch) {
   const bool mixed = !sketch.halves.empty();
+  const bool widens = !low_precision(sketch) && !has_small_dtype(sketch) && sketch.second == "bfloat16";
+  if (!sketch.second.empty() && sketch.second != sketch.dtype && !widens)
+    return "a sum of inputs that is of another dtype than the first layer";
   if (sketch.dtype == "float32" && !mixed) {
     if (sketch.cast_late) return "no cast";
     return std::nullopt;
@@ -371,6 +386,14 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
       return bad_foreign_state(sketch);
     case AsideKind::refused_scope:
       return sketch.api == "fsdp" ? std::nullopt : std::optional<std::string>("a scope of fsdp");
+    case AsideKind::write:
+    case AsideKind::write_gradient: {
+      if (aside.at.name.empty() || !named()) return "a parameter";
+      const int unit = unit_of(sketch, aside.at);
+      if (unit < 0 || (fsdp1 && !original_parameters(sketch, sketch.units[unit])))
+        return "FP-FLAT-3: a member of a flat parameter is not shown";
+      return std::nullopt;
+    }
     case AsideKind::local_state:
       // PyTorch's of original parameters do not load.
       for (const Unit& unit : sketch.units)
@@ -480,6 +503,9 @@ std::optional<std::string> bad_before_step(const Sketch& sketch, const Iteration
       case AsideKind::first_rank_state:
       case AsideKind::summon:
         break;
+      case AsideKind::write_gradient:
+        if (!has_gradient(sketch, aside.at)) return "no gradient";
+        break;
       case AsideKind::failed_forward:
         // What units show that are whole after a forward is no longer what the optimizer steps.
         for (const Unit& unit : sketch.units)
@@ -584,6 +610,9 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
         if (each.before[i].kind == AsideKind::summon && !each.before[i].options.value("recurse", true) &&
             whole)
           return "a scope of the root alone leaves other units as a forward has shown them";
+        if (each.before[i].kind == AsideKind::write_gradient) return "only before a step";
+        if (each.before[i].kind == AsideKind::write && whole)
+          return "what is whole is no optimizer's, and what becomes of it no clause says";
         if (each.before[i].kind == AsideKind::clip && whole)
           return "gradients of shards, which a whole unit does not show";
         whole = whole || leaves_whole(each.before[i].kind);
@@ -736,7 +765,7 @@ bool has_optimizer_state(const Sketch& sketch) {
 }
 
 bool calls_root_as_graph(const Sketch& sketch) {
-  return sketch.root_gain || sketch.guard || recomputes(sketch);
+  return sketch.root_gain || sketch.guard || !sketch.second.empty() || recomputes(sketch);
 }
 
 bool is_fsdp1(const Sketch& sketch) {
@@ -746,6 +775,12 @@ bool is_fsdp1(const Sketch& sketch) {
 bool computes_in(const Unit& unit) {
   const Json policy = unit.settings.value("mixed_precision", Json());
   return policy.is_object() && policy.contains("param_dtype");
+}
+
+bool keeps_low_gradients(const Sketch& sketch) {
+  return std::any_of(sketch.units.begin(), sketch.units.end(), [](const Unit& unit) {
+    return unit.settings.value("mixed_precision", Json::object()).value("keep_low_precision_grads", false);
+  });
 }
 
 bool sums_in_full_precision(const Sketch& sketch) {

@@ -67,6 +67,8 @@ enum class AsideKind {
   unshard_and_reshard,  // fully_shard
   summon_mutate,        // FSDP1: a parameter filled while summoned
   replace,              // FSDP1 with original parameters: the user's own tensor in its place
+  write,                // a parameter filled in place, as it is shown: each rank its part
+  write_gradient,       // before a step: the same with its gradient
   full_state,           // save, zero, load
   sharded_state,
   first_rank_state,  // a full one for the first rank alone; fully_shard: zero, and load it from there
@@ -143,6 +145,7 @@ struct Sketch {
   std::vector<ParameterAt> frozen, ignored;
   std::string dtype = "float32";     // the model is cast to it
   bool cast_late = false;            // when it is sharded already
+  bool async_gathers = false;        // fully_shard: on the current stream
   std::vector<ParameterAt> halves;   // factors that are cast to bfloat16 before they are sharded
   std::vector<ParameterAt> columns;  // fully_shard: weights that are cut along their second dimension
   bool meta = false;                 // built without values
@@ -158,6 +161,7 @@ struct Sketch {
   double momentum = 0;                // 0 or a power of two
   double weight_decay = 0;            // 0 or a power of two
   std::string x_dtype = "float32";
+  std::string second;  // dtype of a second input, which is added to the first; "": there is none
   bool full_precision_in_eval = false;  // FSDP1's switch
   std::vector<Iteration> iterations;
   std::optional<Resumed> resumed;
@@ -188,6 +192,7 @@ int shard_group(const Sketch& sketch, const Unit& unit);
 
 bool is_fsdp1(const Sketch& sketch);  // the wrapper or the composable form
 bool computes_in(const Unit& unit);   // in a param_dtype
+bool keeps_low_gradients(const Sketch& sketch);
 bool sums_in_full_precision(const Sketch& sketch);
 bool has_small_dtype(const Sketch& sketch);                    // the whole model
 int width_into(const Sketch& sketch, const ModuleAt& module);  // of what a module is called with

@@ -165,6 +165,10 @@ class Writer {
     if (!calls_root_as_graph(sketch_)) return {{"type", "Sequential"}, {"children", children}};
     Json named = Json::object(), forward = Json::array();
     std::string from = "x";
+    if (!sketch_.second.empty()) {
+      forward.push_back({{"add", {"x", "z"}}, {"to", "both"}});
+      from = "both";
+    }
     for (std::size_t i = 0; i < children.size(); ++i) {
       const std::string name = std::to_string(i), to = "h" + name;
       named[name] = children[i];
@@ -177,6 +181,7 @@ class Writer {
       from = "guarded";
     }
     Json module = graph(named, forward, from);
+    if (!sketch_.second.empty()) module["inputs"].push_back("z");
     if (!sketch_.root_gain) return module;
     multiply_by_gain(module, from, out_width());
     module["output"] = "y";
@@ -201,6 +206,9 @@ class Writer {
     text += "  inputs:\n";
     text += fmt::format("    x: {{shape: [{}, {}], dtype: {}, per_rank: true, per_iteration: {}}}\n",
                         sketch_.rows, sketch_.in, sketch_.x_dtype, passes());
+    if (!sketch_.second.empty())
+      text += fmt::format("    z: {{shape: [{}, {}], dtype: {}, per_rank: true, per_iteration: {}}}\n",
+                          sketch_.rows, sketch_.in, sketch_.second, passes());
     text += fmt::format("    cotangent: {{shape: [{}, {}]{}, unit: {}, per_rank: true, per_iteration: {}}}\n",
                         sketch_.rows, out_width(), in_dtype(), cotangent_unit(), passes());
     for (const auto& [name, shape] : patches_)
@@ -221,7 +229,8 @@ class Writer {
     for (const ParameterAt& pattern : sketch_.ignored) {
       // FSDP1 takes modules as well, and policies leave them alone.
       if (fsdp1_ && pattern.name.empty() && !pattern.module.is_root() && !has_unit_in(pattern.module)) {
-        ignored["ignored_modules"].push_back(path_of(sketch_, pattern.module));
+        ignored[sketch_.api == "composable" ? "ignored_state_modules" : "ignored_modules"].push_back(
+            path_of(sketch_, pattern.module));
         continue;
       }
       for (const ParameterInfo& each : parameters_of(sketch_))
@@ -298,9 +307,14 @@ class Writer {
     step({{"observe", what}, {"label", label}});
   }
 
+  // What the model is called with.
+  Json inputs(const std::string& x, int pass) const {
+    return sketch_.second.empty() ? Json(x) : Json{x, "z." + std::to_string(pass)};
+  }
+
   // Under a label of its own, so that its gathers are counted apart from those of training.
   void forward_only() {
-    step({{"forward", {{"input", "x.0"}, {"output", "probe"}, {"grad", false}}}});
+    step({{"forward", {{"input", inputs("x.0", 0)}, {"output", "probe"}, {"grad", false}}}});
     observe({"register:probe", "trace"}, "aside" + std::to_string(probes_++));
   }
 
@@ -349,6 +363,16 @@ class Writer {
       }
       case AsideKind::replace:
         return step({{"mutate", {{"parameter", name_of(sketch_, aside.at)}, {"how", "data"}, {"fill", 2}}}});
+      case AsideKind::write:
+        step({{"mutate", {{"parameter", name_of(sketch_, aside.at)}, {"how", "inplace"}, {"fill", 2}}}});
+        return observe({"parameters"}, "written");
+      case AsideKind::write_gradient:
+        step({{"mutate",
+               {{"parameter", name_of(sketch_, aside.at)},
+                {"what", "grad"},
+                {"how", "inplace"},
+                {"fill", cotangent_unit()}}}});
+        return observe({"gradients"}, "written");
       case AsideKind::full_state:
         return saved_and_loaded("full");
       case AsideKind::sharded_state:
@@ -362,6 +386,7 @@ class Writer {
         const char* kind = aside.value ? "full" : "sharded";
         step({{"optimizer_state_dict", {{"as", as}, {"optimizer", before}, {"kind", kind}}}});
         observe({"state_dict:" + as}, "saved");
+        kept_.push_back("state_dict:" + as);
         make_optimizer("optimizer_" + as);
         step({{"load_optimizer_state_dict", {{"from", as}, {"optimizer", optimizer_}}}});
         return;
@@ -371,13 +396,13 @@ class Writer {
       case AsideKind::failed_forward:
         add_input("wide", fmt::format("{{shape: [{}, {}], dtype: {}}}", sketch_.rows, sketch_.in + 1,
                                       sketch_.x_dtype));
-        return attempt("too_wide", {{{"forward", {{"input", "wide"}, {"output", "probe"}}}}}, "RuntimeError",
-                       "size|shape", "G-2");
+        return attempt("too_wide", {{{"forward", {{"input", inputs("wide", 0)}, {"output", "probe"}}}}},
+                       "RuntimeError", "size|shape", "G-2");
       case AsideKind::failed_backward:
         add_input("overflow", fmt::format("{{shape: [{}, {}]{}, kind: full, value: inf}}", sketch_.rows,
                                           out_width(), in_dtype()));
         attempt("overflow",
-                {{{"forward", "x.0"}},
+                {{{"forward", inputs("x.0", 0)}},
                  {{"loss", {{"kind", "dot"}, {"with", "overflow"}}}},
                  {{"backward", "loss"}}},
                 "RuntimeError", "a gradient is not finite", "G-2");
@@ -427,6 +452,7 @@ class Writer {
     const std::string as = fmt::format("saved{}", states_++);
     const bool sharded = kind == "sharded";
     step({{"state_dict", {{"as", as}, {"kind", kind}}}});
+    if (kind == "full") kept_.push_back("state_dict:" + as);
     if (kind != "local")
       observe(sharded ? Json{"state_dict:" + as, "warnings"} : Json{"state_dict:" + as},
               sharded ? "saved_shards" : "saved");
@@ -520,7 +546,7 @@ class Writer {
     steps_.clear();
     const std::string number = std::to_string(pass);
     if (input_gradient) step({{"leaf", {{"input", "x." + number}, {"into", "asked"}}}});
-    step({{"forward", input_gradient ? "asked" : "x." + number}});
+    step({{"forward", inputs(input_gradient ? "asked" : "x." + number, pass)}});
     const std::string cotangent = micro_batch.loud ? "loud." : "cotangent.";
     step({{"loss", {{"kind", "dot"}, {"with", cotangent + number}}}});
     if (micro_batch.loud)
@@ -583,6 +609,8 @@ class Writer {
       for (const Aside& one : iteration.before_step) aside(one);
       finish(iteration);
     }
+    // A dict is what was saved, whatever has been trained since.
+    if (!kept_.empty()) observe(kept_, "end");
     observe({"training_state", "registered_parameters"}, "end");
     if (has_block(sketch_, BlockKind::shift)) observe({"buffers"}, "end");
     if (counts_hooks()) observe({"counters"}, "end");
@@ -621,6 +649,7 @@ class Writer {
       if (unit.hook != 0) step({{"set_all_reduce_hook", {{"module", path}, {"scale", unit.hook}}}});
       if (unit.force_sum) step({{"set_force_sum_reduction_for_comms", {{"value", true}, {"module", path}}}});
     }
+    if (sketch_.async_gathers) step({{"set_unshard_async_op", true}});
     if (sketch_.comm_hook != 0)
       step({{"register_comm_hook", {{"model", "model"}, {"scale", sketch_.comm_hook}}}});
     if (sketch_.scale != 0)
@@ -910,6 +939,10 @@ class Writer {
       const Json& settings = sketch_.units.back().settings;
       const Json prefetch = settings.value("backward_prefetch", Json("BACKWARD_PRE"));
       const bool forward_prefetch = settings.value("forward_prefetch", false);
+      if (i + 2 < layers.size()) {  // one ahead at most
+        order(label, "backward", {"compute", layers[i + 2]}, {"all_gather", unit}, "FP-GATHER-4");
+        order(label, "forward", {"compute", unit}, {"all_gather", layers[i + 2]}, "FP-GATHER-5");
+      }
       if (!prefetch.is_null()) {
         order(label, "backward", {"all_gather", unit}, {"reduce_scatter", next}, "FP-GATHER-3");
         if (prefetch == "BACKWARD_PRE")
@@ -978,6 +1011,7 @@ class Writer {
     const char *type, *message, *clause;  // of the error
   };
   std::vector<Attempt> attempts_;
+  Json kept_ = Json::array();  // dicts that are looked at again
   std::vector<std::string> first_rank_states_, other_inputs_;
   std::string refused_models_, refused_plans_;
   std::vector<std::pair<std::string, Json>> patches_;

@@ -43,12 +43,13 @@ TEST(Draw, ComesUponEverything) {
   bool mesh = false, list = false, frozen = false, ignored = false, policy = false, low = false, clip = false;
   bool loud = false, looked_at = false, eval_in_full = false, gradient_in_scope = false;
   std::set<std::string> dtypes;
-  bool cast_late = false, halves = false, decay = false, hook = false, begun = false;
-  for (int index = 0; index < 2 * many; ++index) {
+  bool cast_late = false, halves = false, decay = false, hook = false, begun = false, second = false;
+  for (int index = 0; index < 5 * many; ++index) {
     const Sketch sketch = draw_sketch(3, index, 0);
     dtypes.insert(sketch.dtype);
     cast_late = cast_late || sketch.cast_late;
     halves = halves || !sketch.halves.empty();
+    second = second || !sketch.second.empty();
     decay = decay || sketch.weight_decay != 0;
     apis.insert(sketch.api);
     worlds.insert(sketch.world);
@@ -65,6 +66,7 @@ TEST(Draw, ComesUponEverything) {
         loud = loud || each.loud;
         eval_in_full = eval_in_full || (each.eval && sketch.full_precision_in_eval);
       }
+      for (const Aside& aside : iteration.before_step) asides.insert(static_cast<int>(aside.kind));
       for (const Aside& aside : iteration.before_step)
         gradient_in_scope = gradient_in_scope || (aside.kind == AsideKind::summon && aside.value);
     }
@@ -84,7 +86,7 @@ TEST(Draw, ComesUponEverything) {
   EXPECT_EQ(asides.size(), static_cast<std::size_t>(AsideKind::clip) + 1);
   EXPECT_TRUE(mesh && list && frozen && ignored && policy && low && clip);
   EXPECT_THAT(dtypes, testing::ElementsAre("bfloat16", "float16", "float32", "float64"));
-  EXPECT_TRUE(cast_late && halves && decay && hook && begun);
+  EXPECT_TRUE(cast_late && halves && decay && hook && begun && second);
   EXPECT_TRUE(loud && looked_at && eval_in_full && gradient_in_scope);
 }
 
