@@ -139,6 +139,10 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
     return "gathers for a scope gradients of the default dtype on a rank that has none";
   if (keeps_low_gradients(sketch) && shows_gradients(sketch))
     return "shows gradients in the parameters' dtype, which kept ones have not";
+  const bool saves = has_aside(sketch, AsideKind::full_state) ||
+                     has_aside(sketch, AsideKind::sharded_state) || has_aside(sketch, AsideKind::part_state);
+  if (saves && has_block(sketch, BlockKind::shift) && computes_in(sketch.units.back()))
+    return "saves the buffers of a root with units inside in the dtype they are cast to";
   if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
   if (has_aside(sketch, AsideKind::first_rank_state))
     return "offloads a state dict by freeing what it still uses where the model is in host memory";
