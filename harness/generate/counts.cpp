@@ -94,30 +94,31 @@ class Walk {
     return known ? std::optional(count) : std::nullopt;
   }
 
-  bool trains(const ParameterInfo& parameter) const {
-    return parameter.used && !frozen_.contains(parameter.name);
+  bool trains(const ParameterInfo& parameter, Uses by) const {
+    return uses(by, sketch_, parameter) && !frozen_.contains(parameter.name);
   }
 
   // The members of a flat parameter are views of it: one that is trained makes it catch what others, frozen, are given.
-  bool gets_gradient(const UnitState& unit) const {
+  bool gets_gradient(const UnitState& unit, Uses by) const {
     const auto any = [&](auto&& holds) {
       return std::any_of(unit.parameters.begin(), unit.parameters.end(),
                          [&](const ParameterInfo* each) { return holds(*each); });
     };
-    if (!fsdp1_) return any([&](const ParameterInfo& each) { return trains(each); });
-    return any([](const ParameterInfo& each) { return each.used; }) &&
+    if (!fsdp1_) return any([&](const ParameterInfo& each) { return trains(each, by); });
+    return any([&](const ParameterInfo& each) { return uses(by, sketch_, each); }) &&
            any([&](const ParameterInfo& each) { return !frozen_.contains(each.name); });
   }
 
   void backward(const MicroBatch& micro_batch, CollectiveCounts& counts) {
     // Where every unit runs once and trains, backward needs each of them once.
-    const bool plain =
-        !forwards_in_vain_ && !recomputes(sketch_) &&
-        std::all_of(units_.begin(), units_.end(), [&](const auto& unit) {
-          return !unit.sharded ||
-                 (unit.runs == 1 && std::all_of(unit.parameters.begin(), unit.parameters.end(),
-                                                [&](const auto* each) { return trains(*each); }));
-        });
+    const bool plain = !forwards_in_vain_ && !recomputes(sketch_) &&
+                       std::all_of(units_.begin(), units_.end(), [&](const auto& unit) {
+                         return !unit.sharded ||
+                                (unit.runs == 1 && std::all_of(unit.parameters.begin(), unit.parameters.end(),
+                                                               [&](const auto* each) {
+                                                                 return trains(*each, micro_batch.uses);
+                                                               }));
+                       });
     // What waits from before is reduced when the later call's backward is over, and the rest after the
     // earlier call's: how often, no clause says.
     const bool counted = [&] {
@@ -128,7 +129,7 @@ class Walk {
     int gathers = 0, reductions = 0, replicated = 0;
     for (std::size_t i = 0; i < units_.size(); ++i) {
       UnitState& unit = units_[i];
-      const bool has_gradient = gets_gradient(unit);
+      const bool has_gradient = gets_gradient(unit, micro_batch.uses);
       if (has_gradient) waiting_.insert(i);
       if (unit.sharded && unit.gathered == Gathered::no) ++gathers;
       if (micro_batch.sync && waiting_.contains(i)) {

@@ -52,7 +52,7 @@ constexpr int async_gathers = 8;  // of fully_shard's
 constexpr int frozen = 20;
 constexpr int ignored = 10;
 constexpr int aside = 65;
-constexpr int before_step = 20;
+constexpr int before_step = 30;
 constexpr int clip = 20;
 constexpr int chain = 15;
 constexpr int recompute = 15;
@@ -74,6 +74,9 @@ constexpr int trained_after_all = 20;       // of what is frozen
 constexpr int loud = 60;                    // of several micro-batches in low precision
 constexpr int full_precision_in_eval = 50;  // of FSDP1's of a low precision
 constexpr int guard = 20;
+constexpr int between = 15;  // of FSDP1's micro-batches: something is done to gradients
+constexpr int late = 15;
+constexpr int side = 25;
 constexpr int refusal = 80;  // and as often a second one
 constexpr int resumed = 20;
 }  // namespace chance
@@ -147,7 +150,14 @@ class Drawing {
       sketch_.blocks.push_back(block);
     }
     sketch_.root_gain = dice_.percent(chance::root_gain);
-    sketch_.guard = !chain_ && dice_.percent(chance::guard);
+    const bool partial = hybrid_ && !fsdp1();  // what waits for replicas, and a backward that fails
+    sketch_.guard = !chain_ && dice_.percent(partial ? 3 * chance::guard : chance::guard);
+    if (partial && sketch_.guard) sketch_.root_gain = dice_.percent(2 * chance::root_gain);
+    if (chain_ || !dice_.percent(chance::side)) return;
+    Block side;
+    side.kind = BlockKind::side;
+    side.bias = dice_.percent(50);
+    sketch_.blocks.push_back(side);
   }
 
   Json policy() {
@@ -286,6 +296,8 @@ class Drawing {
     if (dice_.percent(chance::frozen)) sketch_.frozen.push_back(some());
     if (dice_.percent(sketch_.auto_wrap.is_null() ? chance::ignored : 3 * chance::ignored))
       sketch_.ignored.push_back(some());
+    if (sketch_.frozen.empty() && !sketch_.ignored.empty() && dice_.percent(30))
+      sketch_.frozen = sketch_.ignored;
     if (dice_.percent(chance::momentum)) sketch_.momentum = 0.5;
     if (dice_.percent(chance::weight_decay)) sketch_.weight_decay = dice_.one_of<double>({1.0, 0.5});
   }
@@ -339,7 +351,7 @@ class Drawing {
   }
 
   void draw_resumed() {
-    if (!sketch_.ignored.empty() || !dice_.percent(chance::resumed)) return;
+    if ((!sketch_.ignored.empty() && sketch_.frozen.empty()) || !dice_.percent(chance::resumed)) return;
     sketch_.resumed = Resumed{dice_.one_of<std::string>({"native", "dcp", "safetensors"}),
                               has_block(sketch_, BlockKind::empty)
                                   ? "fully_shard"
@@ -420,6 +432,11 @@ class Drawing {
     for (const char* key : {"recurse", "writeback"})
       if (dice_.percent(40)) aside.options[key] = false;
     if (dice_.percent(30)) aside.options = {{"rank0_only", true}, {"writeback", false}};
+    if (sketch_.api == "fsdp" && sketch_.units.size() > 1 && dice_.percent(25)) {
+      aside.options.erase("rank0_only");
+      aside.options["part"] = true;
+      return;
+    }
     if (original_parameters(sketch_, sketch_.units.back()) && dice_.percent(50))
       aside.options["with_grads"] = true;
   }
@@ -434,6 +451,7 @@ class Drawing {
       Iteration iteration;
       iteration.zero_grad =
           dice_.one_of<ZeroGrad>({ZeroGrad::none, ZeroGrad::none, ZeroGrad::zero, ZeroGrad::keep});
+      iteration.late = iteration.zero_grad != ZeroGrad::keep && dice_.percent(chance::late);
       const int micro_batches = dice_.one_of<int>({1, 1, 2, 2, 3});
       for (int k = 0; k < micro_batches; ++k)
         iteration.micro_batches.push_back(draw_micro_batch(k, micro_batches));
@@ -502,12 +520,32 @@ class Drawing {
                        [&](const Unit& unit) { return !fsdp1() || original_parameters(sketch_, unit); });
   }
 
+  void draw_between(MicroBatch& micro_batch) {
+    const bool assigned = original_parameters(sketch_, sketch_.units.back()) && dice_.percent(60);
+    Aside aside = aside_of(assigned ? AsideKind::assign_gradient : AsideKind::drop_gradients);
+    aside.value = dice_.percent(70);
+    if (assigned) {
+      aside.at = dice_.one_of(parameters_of(sketch_)).at;
+      aside.options["how"] = dice_.one_of<std::string>({"none", "inplace", "data"});
+    }
+    micro_batch.before.push_back(aside);
+  }
+
+  Uses draw_uses() {
+    if (fsdp1() && sketch_.momentum != 0 && !original_parameters(sketch_, sketch_.units.back()))
+      return Uses::both;
+    const bool side_is_trained = sketch_.frozen.empty() && sketch_.ignored.empty() && !sketch_.guard;
+    return dice_.one_of<Uses>(
+        {Uses::both, Uses::both, Uses::main, side_is_trained ? Uses::side : Uses::main});
+  }
+
   MicroBatch draw_micro_batch(int number, int count) {
     MicroBatch made;
     made.input_gradient = dice_.percent(chance::input_gradient);
     if (chain_) return made;
     made.looked_at = dice_.percent(chance::looked_at);
     made.loud = low_precision_ && count > 1 && sums_in_full_precision(sketch_) && dice_.percent(chance::loud);
+    if (has_side(sketch_)) made.uses = draw_uses();
     made.eval = dice_.percent(sketch_.full_precision_in_eval ? 4 * chance::eval : chance::eval);
     if (number == 0 && sketch_.guard && !sketch_.step_in_backward && dice_.percent(50))
       made.before.push_back(aside_of(AsideKind::failed_backward));
@@ -519,6 +557,7 @@ class Drawing {
     if (number == 0 && dice_.percent(chance::aside)) made.before.push_back(draw_aside());
     if (number == 0 && dice_.percent(chance::aside / 2)) made.before.push_back(draw_aside());
     if (number > 0 && dice_.percent(10)) made.before.push_back(aside_of(AsideKind::no_grad_forward));
+    if (number > 0 && fsdp1() && sketch_.scale == 0 && dice_.percent(chance::between)) draw_between(made);
     if (number > 0 && sketch_.units.size() > 1 && !low_precision_ && dice_.percent(10)) {
       made.before.push_back(aside_of(AsideKind::part_forward));
       made.before.back().at.module = dice_.one_of(sketch_.units).modules.front();

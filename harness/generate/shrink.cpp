@@ -209,12 +209,14 @@ class Smaller {
       with([&](Sketch& s) { s.iterations[i].clip = Clip::none; });
       with([&](Sketch& s) { s.iterations[i].unscale = false; });
       with([&](Sketch& s) { s.iterations[i].overflow = false; });
+      with([&](Sketch& s) { s.iterations[i].late = false; });
       with([&](Sketch& s) { s.iterations[i].step = false; });
       with([&](Sketch& s) { s.iterations[i].zero_grad = ZeroGrad::none; });
       for (std::size_t k = 0; k < sketch_.iterations[i].micro_batches.size(); ++k) {
         for (bool MicroBatch::*flag : {&MicroBatch::sync, &MicroBatch::reshard_after_backward,
                                        &MicroBatch::last_backward, &MicroBatch::all_reduce})
           with([&](Sketch& s) { s.iterations[i].micro_batches[k].*flag = true; });
+        with([&](Sketch& s) { s.iterations[i].micro_batches[k].uses = Uses::both; });
         for (bool MicroBatch::*flag :
              {&MicroBatch::input_gradient, &MicroBatch::looked_at, &MicroBatch::eval, &MicroBatch::loud})
           with([&](Sketch& s) { s.iterations[i].micro_batches[k].*flag = false; });

@@ -1,6 +1,8 @@
 #include "harness/generate/sketch.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <set>
 
 #include "harness/generate/counts.hpp"
@@ -12,7 +14,7 @@ namespace {
 bool keeps_width(BlockKind kind) {
   return kind == BlockKind::relu || kind == BlockKind::residual || kind == BlockKind::twice ||
          kind == BlockKind::tied || kind == BlockKind::gain || kind == BlockKind::shift ||
-         kind == BlockKind::empty;
+         kind == BlockKind::empty || kind == BlockKind::side;
 }
 
 std::vector<std::string> inner_names(const Block& block) {
@@ -29,6 +31,11 @@ std::vector<std::string> inner_names(const Block& block) {
     default:
       return {};
   }
+}
+
+bool is_frozen(const Sketch& sketch, const ParameterAt& at) {
+  return std::any_of(sketch.frozen.begin(), sketch.frozen.end(),
+                     [&](const ParameterAt& pattern) { return takes(pattern, at); });
 }
 
 bool is_hybrid(const Unit& unit) {
@@ -114,10 +121,9 @@ std::optional<std::string> bad_freezing(const Sketch& sketch) {
     bool frozen = false, free = false;
     for (const ParameterInfo& each : parameters) {
       if (unit_of(sketch, each.at) != static_cast<int>(i)) continue;
-      const bool is_frozen = std::any_of(sketch.frozen.begin(), sketch.frozen.end(),
-                                         [&](const auto& pattern) { return takes(pattern, each.at); });
-      (is_frozen ? frozen : free) = true;
-      trained = trained || (!is_frozen && each.used);
+      const bool is_one = is_frozen(sketch, each.at);
+      (is_one ? frozen : free) = true;
+      trained = trained || (!is_one && uses(Uses::main, sketch, each));
     }
     // PyTorch's composable front door keeps original parameters and does not tell its policies.
     const bool original =
@@ -148,6 +154,13 @@ std::optional<std::string> bad_wrapping(const Sketch& sketch) {
 // What scopes may be asked for together (FP-SUMMON-5, -6).
 std::optional<std::string> bad_scope(const Sketch& sketch, const Aside& aside) {
   const Json& options = aside.options;
+  if (options.contains("part")) {
+    const int unit = unit_of(sketch, aside.at);
+    if (sketch.api != "fsdp" || !sketch.auto_wrap.is_null() || unit < 0 ||
+        options.value("rank0_only", false) || options.value("with_grads", false) ||
+        sketch.units[unit].modules.front().is_root())
+      return "FP-SUMMON-12: a part is a unit";
+  }
   if (options.value("rank0_only", false) && options.value("writeback", true))
     return "FP-SUMMON-5: one rank writes";
   for (const Unit& unit : sketch.units) {
@@ -172,6 +185,7 @@ bool buffers_follow(const Sketch& sketch) {
 // How a model is made, beside its units.
 std::optional<std::string> bad_making(const Sketch& sketch) {
   const bool fsdp1 = is_fsdp1(sketch);
+  const std::vector<ParameterInfo> parameters = parameters_of(sketch);
   if (has_block(sketch, BlockKind::empty) &&
       (fsdp1 || (sketch.resumed && sketch.resumed->api != "fully_shard")))
     return "a flat parameter may consist of nothing";
@@ -196,7 +210,10 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
   if (sketch.comm_hook != 0 && (sketch.api != "fsdp" || !sketch.mesh.empty() || sketch.world == 1))
     return "FP-HOOK-4: not over replicas";
   // What no unit holds goes another way on every rank, and stands in a checkpoint once.
-  if (sketch.resumed && !sketch.ignored.empty()) return "ranks part, and a checkpoint is of all of them";
+  if (sketch.resumed && std::any_of(parameters.begin(), parameters.end(), [&](const ParameterInfo& each) {
+        return unit_of(sketch, each.at) < 0 && !is_frozen(sketch, each.at);
+      }))
+    return "ranks part, and a checkpoint is of all of them";
   if (keeps_low_gradients(sketch) && sketch.momentum != 0 &&
       (sketch.resumed || has_aside(sketch, AsideKind::optimizer_state)))
     return "a state of a small dtype is cast to its parameter's when it is loaded";
@@ -205,7 +222,8 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
     return fsdp1 && !original_parameters(sketch, unit);
   });
   if (sketch.resumed && has_optimizer_state(sketch) && flat &&
-      (has_block(sketch, BlockKind::spare) || has_aside(sketch, AsideKind::set_requires_grad)))
+      (has_block(sketch, BlockKind::spare) || has_side(sketch) ||
+       has_aside(sketch, AsideKind::set_requires_grad)))
     return "a flat parameter has a state of members that never had a gradient";
   for (const Unit& unit : sketch.units)
     if ((fsdp1 || low_precision(sketch)) && (unit.divide_factor != 0 || unit.force_sum || unit.hook != 0))
@@ -271,10 +289,6 @@ std::optional<std::string> bad_dtypes(const Sketch& sketch) {
   if (sketch.resumed || has_aside(sketch, AsideKind::set_requires_grad) || !sketch.auto_wrap.is_null())
     return "FS-DTYPE-1: what is trained in a unit is of one dtype";
   const std::vector<ParameterInfo> all = parameters_of(sketch);
-  const auto is_frozen = [&](const ParameterAt& at) {
-    return std::any_of(sketch.frozen.begin(), sketch.frozen.end(),
-                       [&](const ParameterAt& pattern) { return takes(pattern, at); });
-  };
   for (const ParameterAt& half : sketch.halves) {
     if (half.name != "gain" || unit_of(sketch, half) < 0) return "products of anything else are not float32";
     if (std::none_of(all.begin(), all.end(), [&](const auto& each) { return each.at == half; }))
@@ -286,7 +300,7 @@ std::optional<std::string> bad_dtypes(const Sketch& sketch) {
       const auto is_half = [&](const ParameterAt& at) {
         return std::find(sketch.halves.begin(), sketch.halves.end(), at) != sketch.halves.end();
       };
-      const bool may_differ = !is_fsdp1(sketch) && (is_frozen(one.at) || is_frozen(other.at));
+      const bool may_differ = !is_fsdp1(sketch) && (is_frozen(sketch, one.at) || is_frozen(sketch, other.at));
       if (is_half(one.at) != is_half(other.at) && !may_differ)
         return "FS-DTYPE-1, FP-DTYPE-1: one dtype in a unit";
     }
@@ -296,7 +310,7 @@ std::optional<std::string> bad_dtypes(const Sketch& sketch) {
 // Of what has no gradient a flat parameter has one of zeros.
 std::optional<std::string> bad_decay(const Sketch& sketch) {
   if (sketch.weight_decay == 0 || !is_fsdp1(sketch)) return std::nullopt;
-  if (!sketch.frozen.empty() || has_block(sketch, BlockKind::spare) ||
+  if (!sketch.frozen.empty() || has_block(sketch, BlockKind::spare) || has_side(sketch) ||
       has_aside(sketch, AsideKind::set_requires_grad))
     return "decay without a gradient";
   return std::nullopt;
@@ -307,8 +321,9 @@ std::optional<std::string> bad_step_in_backward(const Sketch& sketch) {
   if (!sketch.step_in_backward) return std::nullopt;
   if (is_fsdp1(sketch) || sketch.scale != 0 || !sketch.frozen.empty() || !sketch.ignored.empty() ||
       has_block(sketch, BlockKind::spare) || has_block(sketch, BlockKind::empty) ||
-      has_block(sketch, BlockKind::twice) || has_aside(sketch, AsideKind::set_requires_grad) ||
-      has_aside(sketch, AsideKind::failed_backward) || has_aside(sketch, AsideKind::optimizer_state))
+      has_block(sketch, BlockKind::twice) || has_side(sketch) ||
+      has_aside(sketch, AsideKind::set_requires_grad) || has_aside(sketch, AsideKind::failed_backward) ||
+      has_aside(sketch, AsideKind::optimizer_state))
     return "FS-HOOK-1: each parameter once for each reduction";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.clip != Clip::none || iteration.step || !iteration.before_step.empty())
@@ -351,9 +366,11 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
   const bool fsdp1 = is_fsdp1(sketch);
   const bool looks_only = aside.kind == AsideKind::eval_forward || aside.kind == AsideKind::no_grad_forward ||
                           aside.kind == AsideKind::part_forward;
+  const bool of_gradients =
+      aside.kind == AsideKind::drop_gradients || aside.kind == AsideKind::assign_gradient;
   // Between micro-batches gradients wait unreduced or parameters whole: what then happens to them when
   // somebody changes or reloads parameters is not said anywhere.
-  if (!first_of_iteration && !looks_only) return "only between iterations";
+  if (!first_of_iteration && !looks_only && !of_gradients) return "only between iterations";
   switch (aside.kind) {
     case AsideKind::unshard:
       // Parameters that were changed after this would be stale.
@@ -394,6 +411,15 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
         return "FP-FLAT-3: a member of a flat parameter is not shown";
       return std::nullopt;
     }
+    case AsideKind::drop_gradients:
+      return fsdp1 ? std::nullopt : std::optional<std::string>("what waits in fully_shard is no optimizer's");
+    case AsideKind::assign_gradient: {
+      const int unit = unit_of(sketch, aside.at);
+      if (!fsdp1 || !has_gradient(sketch, aside.at) || unit < 0 ||
+          !original_parameters(sketch, sketch.units[unit]))
+        return "FP-WB-8: with use_orig_params";
+      return std::nullopt;
+    }
     case AsideKind::local_state:
       // PyTorch's of original parameters do not load.
       for (const Unit& unit : sketch.units)
@@ -421,7 +447,7 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
       if (!sketch.guard) return "nobody looks whether gradients are finite";
       if (std::none_of(sketch.blocks.begin(), sketch.blocks.end(), [](const Block& block) {
             return block.kind != BlockKind::relu && block.kind != BlockKind::shift &&
-                   block.kind != BlockKind::empty;
+                   block.kind != BlockKind::empty && block.kind != BlockKind::side;
           }))
         return "nothing asks for gradients";
       return std::nullopt;
@@ -461,7 +487,9 @@ bool asks_inner_units_first(const Sketch& sketch) {
 // Whoever is called, or asked for its state, before the root has run takes itself for the root.
 bool takes_part_for_root(const Sketch& sketch) {
   for (const Aside& each : sketch.iterations.front().micro_batches.front().before) {
-    if (each.kind == AsideKind::part_forward || each.kind == AsideKind::part_state) return true;
+    if (each.kind == AsideKind::part_forward || each.kind == AsideKind::part_state ||
+        each.options.contains("part"))
+      return true;
     if (each.kind == AsideKind::eval_forward || each.kind == AsideKind::no_grad_forward) return false;
   }
   return false;
@@ -502,6 +530,7 @@ std::optional<std::string> bad_before_step(const Sketch& sketch, const Iteration
       case AsideKind::sharded_state:
       case AsideKind::first_rank_state:
       case AsideKind::summon:
+        if (aside.options.contains("part")) return "no gradient in sight";
         break;
       case AsideKind::write_gradient:
         if (!has_gradient(sketch, aside.at)) return "no gradient";
@@ -555,6 +584,39 @@ bool waits_between_precisions(const Sketch& sketch, const Iteration& iteration) 
                      [&](const MicroBatch& each) { return each.eval != all.front().eval; });
 }
 
+// What is done to gradients between micro-batches.
+std::optional<std::string> bad_between(const Sketch& sketch, const Iteration& iteration,
+                                       const MicroBatch& micro_batch, const Aside& aside) {
+  if (aside.kind != AsideKind::drop_gradients && aside.kind != AsideKind::assign_gradient)
+    return std::nullopt;
+  const MicroBatch* first = iteration.micro_batches.data();
+  if (&micro_batch == first) return "there are none yet";
+  const auto synced = [](const MicroBatch& each) { return each.sync; };
+  if (std::any_of(first, &micro_batch, synced) &&
+      (aside.kind == AsideKind::assign_gradient || !std::all_of(first, &micro_batch, synced)))
+    return "FP-SYNC-4: some of them wait, and others do not";
+  if (iteration.zero_grad == ZeroGrad::keep || sketch.scale != 0 || !sketch.ignored.empty())
+    return "gradients of an earlier iteration are there, too";
+  return std::nullopt;
+}
+
+// The norm of a rank without any gradient is in float32, whatever the others have.
+bool has_norm_of_one_dtype(const Sketch& sketch) {
+  if (!is_fsdp1(sketch) || (sketch.dtype == "float32" && !keeps_low_gradients(sketch))) return true;
+  constexpr int alignment = 8;  // of parameters in a flat one, in elements of two bytes
+  for (std::size_t i = 0; i < sketch.units.size(); ++i) {
+    if (!original_parameters(sketch, sketch.units[i])) return true;
+    int elements = 0;
+    for (const ParameterInfo& each : parameters_of(sketch)) {
+      const std::vector<int> shape = shape_of(sketch, each.at);
+      if (unit_of(sketch, each.at) == static_cast<int>(i) && has_gradient(sketch, each.at))
+        elements += std::accumulate(shape.begin(), shape.end(), 1, std::multiplies<>());
+    }
+    if (elements >= alignment * shard_group(sketch, sketch.units[i])) return true;
+  }
+  return false;
+}
+
 std::optional<std::string> bad_clip_alone(const Sketch& sketch, const Iteration& iteration) {
   const auto& before = iteration.micro_batches.front().before;
   if (std::none_of(before.begin(), before.end(),
@@ -562,8 +624,40 @@ std::optional<std::string> bad_clip_alone(const Sketch& sketch, const Iteration&
     return std::nullopt;
   if (sketch.api == "composable" || !sketch.ignored.empty()) return "a norm over all ranks";
   if (sketch.step_in_backward) return "the optimizer has stepped";
+  if (!has_norm_of_one_dtype(sketch)) return "FP-CLIP-3: a rank without gradients";
   for (const Iteration& earlier : sketch.iterations)
     if (earlier.overflow) return "what is infinite is measured by nobody";
+  return std::nullopt;
+}
+
+// A second output, and losses of one of the two.
+std::optional<std::string> bad_side(const Sketch& sketch) {
+  for (const Block& block : sketch.blocks)
+    if (block.kind == BlockKind::side && &block != &sketch.blocks.back()) return "a side is the last block";
+  const std::vector<ParameterInfo> all = parameters_of(sketch);
+  for (const Iteration& iteration : sketch.iterations) {
+    bool waits = false;
+    if (iteration.late && iteration.zero_grad == ZeroGrad::keep) return "nothing is set to zero";
+    for (const MicroBatch& each : iteration.micro_batches) {
+      if (each.uses != Uses::both && !has_side(sketch)) return "there is no side";
+      if (each.uses == Uses::side && (!sketch.frozen.empty() || !sketch.ignored.empty() || sketch.guard ||
+                                      has_aside(sketch, AsideKind::set_requires_grad)))
+        return "a side that nothing may be trained in";
+      if (each.uses != Uses::both && is_fsdp1(sketch)) {
+        if (sketch.momentum != 0 && !original_parameters(sketch, sketch.units.back()))
+          return "a flat parameter steps as a whole";
+        // What waits in a unit of FSDP1 that a backward does not reach is not reduced by it.
+        std::set<int> holding, reached;
+        for (const ParameterInfo& parameter : all) {
+          holding.insert(unit_of(sketch, parameter.at));
+          if (uses(each.uses, sketch, parameter)) reached.insert(unit_of(sketch, parameter.at));
+        }
+        if (waits && each.sync && (holding != reached || !sketch.auto_wrap.is_null()))
+          return "FP-ACC-1: gradients that wait for a backward of their unit";
+      }
+      waits = !each.sync;
+    }
+  }
   return std::nullopt;
 }
 
@@ -572,6 +666,7 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
   if (auto bad = bad_scaler(sketch)) return bad;
   if (auto bad = bad_dtypes(sketch)) return bad;
   if (auto bad = bad_decay(sketch)) return bad;
+  if (auto bad = bad_side(sketch)) return bad;
   if (auto bad = bad_step_in_backward(sketch)) return bad;
   if (freezes_unreduced(sketch)) return "frozen members and gradients that are not reduced";
   for (const Iteration& iteration : sketch.iterations) {
@@ -592,6 +687,8 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
     // A composable unit has no such method, and a gradient that is this rank's own gives no norm of all.
     if (iteration.clip != Clip::none && (sketch.api == "composable" || !sketch.ignored.empty()))
       return "a norm over all ranks";
+    if (iteration.clip != Clip::none && !has_norm_of_one_dtype(sketch))
+      return "FP-CLIP-3: a rank without gradients";
     for (const MicroBatch& each : iteration.micro_batches) {
       if (is_fsdp1(sketch) && (!each.reshard_after_backward || !each.last_backward || !each.all_reduce))
         return "a control of fully_shard";
@@ -611,6 +708,7 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
             whole)
           return "a scope of the root alone leaves other units as a forward has shown them";
         if (each.before[i].kind == AsideKind::write_gradient) return "only before a step";
+        if (auto bad = bad_between(sketch, iteration, each, each.before[i])) return bad;
         if (each.before[i].kind == AsideKind::write && whole)
           return "what is whole is no optimizer's, and what becomes of it no clause says";
         if (each.before[i].kind == AsideKind::clip && whole)
@@ -640,6 +738,7 @@ int width_before(const Sketch& sketch, std::size_t block) {
 int width_into(const Sketch& sketch, const ModuleAt& module) {
   if (module.is_root()) return sketch.in;
   const Block& block = sketch.blocks[module.block];
+  if (block.kind == BlockKind::side) return sketch.in;
   return block.kind == BlockKind::nested && module.inner == 1
              ? block.middle
              : width_before(sketch, static_cast<std::size_t>(module.block));
@@ -683,7 +782,7 @@ std::vector<ParameterInfo> parameters_of(const Sketch& sketch) {
       add({i, -1}, used ? "gain" : "empty", used);
       continue;
     }
-    if (block.kind == BlockKind::linear) {
+    if (block.kind == BlockKind::linear || block.kind == BlockKind::side) {
       add({i, -1}, "weight", true);
       if (block.bias) add({i, -1}, "bias", true);
       continue;
@@ -733,8 +832,13 @@ bool has_gradient(const Sketch& sketch, const ParameterAt& parameter) {
   for (const ParameterAt& pattern : sketch.frozen)
     if (takes(pattern, parameter)) return false;
   const std::vector<ParameterInfo> all = parameters_of(sketch);
-  return std::any_of(all.begin(), all.end(),
-                     [&](const ParameterInfo& each) { return each.at == parameter && each.used; });
+  return std::any_of(all.begin(), all.end(), [&](const ParameterInfo& each) {
+    if (each.at != parameter) return false;
+    for (const Iteration& iteration : sketch.iterations)
+      for (const MicroBatch& one : iteration.micro_batches)
+        if (!uses(one.uses, sketch, each)) return false;
+    return each.used;
+  });
 }
 
 bool has_aside(const Sketch& sketch, AsideKind kind) {
@@ -753,6 +857,16 @@ bool has_block(const Sketch& sketch, BlockKind kind) {
                      [&](const Block& block) { return block.kind == kind; });
 }
 
+bool has_side(const Sketch& sketch) {
+  return has_block(sketch, BlockKind::side);
+}
+
+bool uses(Uses uses, const Sketch& sketch, const ParameterInfo& parameter) {
+  const bool of_side =
+      !parameter.at.module.is_root() && sketch.blocks[parameter.at.module.block].kind == BlockKind::side;
+  return parameter.used && (uses == Uses::both || of_side == (uses == Uses::side));
+}
+
 bool recomputes(const Sketch& sketch) {
   return std::any_of(sketch.blocks.begin(), sketch.blocks.end(),
                      [](const Block& block) { return block.recompute; });
@@ -765,7 +879,7 @@ bool has_optimizer_state(const Sketch& sketch) {
 }
 
 bool calls_root_as_graph(const Sketch& sketch) {
-  return sketch.root_gain || sketch.guard || !sketch.second.empty() || recomputes(sketch);
+  return sketch.root_gain || sketch.guard || !sketch.second.empty() || has_side(sketch) || recomputes(sketch);
 }
 
 bool is_fsdp1(const Sketch& sketch) {
@@ -805,6 +919,7 @@ std::vector<int> shape_of(const Sketch& sketch, const ParameterAt& at) {
   if (at.name == "empty") return {0, before};
   int in = before, out = before;
   const Block& holder = sketch.blocks[block];
+  if (holder.kind == BlockKind::side) in = sketch.in;
   if (holder.kind == BlockKind::linear || holder.kind == BlockKind::spare) out = holder.width;
   if (holder.kind == BlockKind::nested) {
     in = at.module.inner == 0 ? before : holder.middle;

@@ -37,11 +37,12 @@ enum class BlockKind {
   gain,      // x * gain: a parameter of the block's own
   shift,     // x + shift: a buffer of the block's own
   empty,     // x, beside a parameter of the block's own that has no elements (fully_shard)
+  side,      // the last: a Linear of the model's input, whose output is the model's second
 };
 
 struct Block {
   BlockKind kind = BlockKind::linear;
-  int width = 1;   // of what comes out; residual, twice, tied, gain, shift and empty change no width
+  int width = 1;   // of what comes out; residual, twice, tied, gain, shift, empty and side change no width
   int middle = 1;  // nested
   bool bias = false;
   bool relu = false;       // nested: between the two
@@ -69,6 +70,8 @@ enum class AsideKind {
   replace,              // FSDP1 with original parameters: the user's own tensor in its place
   write,                // a parameter filled in place, as it is shown: each rank its part
   write_gradient,       // before a step: the same with its gradient
+  drop_gradients,       // FSDP1: those of earlier micro-batches, to none if `value`, else to zero
+  assign_gradient,      // FSDP1 with original parameters: to one that waits, as `options` say how
   full_state,           // save, zero, load
   sharded_state,
   first_rank_state,  // a full one for the first rank alone; fully_shard: zero, and load it from there
@@ -94,12 +97,16 @@ struct Aside {
   bool operator==(const Aside&) const = default;
 };
 
+// Which of two outputs the loss is of, where there is a side.
+enum class Uses { both, main, side };
+
 struct MicroBatch {
   std::vector<Aside> before;
   bool sync = true;
   bool reshard_after_backward = true;  // fully_shard
   bool last_backward = true;           // fully_shard
   bool all_reduce = true;              // fully_shard
+  Uses uses = Uses::both;
   bool input_gradient = false;
   bool looked_at = false;  // parameters between forward and backward
   bool eval = false;       // in evaluation mode
@@ -119,6 +126,7 @@ struct Iteration {
   std::vector<Aside> before_step;
   bool unscale = false;   // by hand, where there is a scaler
   bool overflow = false;  // a gradient is not finite, where there is a scaler
+  bool late = false;      // gradients are set to zero between the first forward and its backward
   bool operator==(const Iteration&) const = default;
 };
 
@@ -201,6 +209,8 @@ bool original_parameters(const Sketch& sketch, const Unit& unit);
 bool has_gradient(const Sketch& sketch, const ParameterAt& parameter);  // after every backward
 bool has_aside(const Sketch& sketch, AsideKind kind);
 bool has_block(const Sketch& sketch, BlockKind kind);
+bool has_side(const Sketch& sketch);  // a second output
+bool uses(Uses uses, const Sketch& sketch, const ParameterInfo& parameter);
 bool recomputes(const Sketch& sketch);           // any block
 bool has_optimizer_state(const Sketch& sketch);  // at the end
 bool calls_root_as_graph(const Sketch& sketch);

@@ -73,6 +73,7 @@ class Writer {
                          origin.index);
     text_ += fmt::format("clauses: {}\nwhy: >-\n  {}\n", flow(Json(clauses_)), why);
     if (sketch.resumed) text_ += "axes: {stage: [1, 2]}\ncontinues: {when: stage > 1, stage: 1}\n";
+    if (has_side(sketch)) refused_models_ += sides();
     if (has_aside(sketch, AsideKind::foreign_state)) refused_models_ += fmt::format("  other: {}\n", model);
     text_ += fmt::format(
         "worlds: [{}]\n{}{}lane: exact\nmodels:\n  model: {}\n", sketch.world,
@@ -149,6 +150,8 @@ class Writer {
         module["buffers"] = {{"shift", {{"shape", {in}}, {"dtype", "float32"}, {"fill", "ones"}}}};
         return module;
       }
+      case BlockKind::side:
+        return linear(sketch_.in, in, block.bias);
       case BlockKind::empty: {
         Json module = graph(Json::object(), Json::array(), "x");
         module["parameters"] = {{"empty", {{"shape", {0, in}}}}};
@@ -164,17 +167,19 @@ class Writer {
       children.push_back(module_of(sketch_.blocks[i], width_before(sketch_, i)));
     if (!calls_root_as_graph(sketch_)) return {{"type", "Sequential"}, {"children", children}};
     Json named = Json::object(), forward = Json::array();
-    std::string from = "x";
+    std::string from = "x", side;
     if (!sketch_.second.empty()) {
       forward.push_back({{"add", {"x", "z"}}, {"to", "both"}});
       from = "both";
     }
+    const std::string input = from;
     for (std::size_t i = 0; i < children.size(); ++i) {
       const std::string name = std::to_string(i), to = "h" + name;
+      const bool beside = sketch_.blocks[i].kind == BlockKind::side;
       named[name] = children[i];
-      forward.push_back({{"call", name}, {"args", {from}}, {"to", to}});
+      forward.push_back({{"call", name}, {"args", {beside ? input : from}}, {"to", to}});
       if (sketch_.blocks[i].recompute) forward.back()["recompute"] = true;
-      from = to;
+      (beside ? side : from) = to;
     }
     if (sketch_.guard) {
       forward.push_back({{"finite_gradient", from}, {"to", "guarded"}});
@@ -182,10 +187,32 @@ class Writer {
     }
     Json module = graph(named, forward, from);
     if (!sketch_.second.empty()) module["inputs"].push_back("z");
-    if (!sketch_.root_gain) return module;
-    multiply_by_gain(module, from, out_width());
-    module["output"] = "y";
+    if (sketch_.root_gain) {
+      multiply_by_gain(module, from, out_width());
+      module["output"] = "y";
+    }
+    if (!side.empty()) module["output"] = {module["output"], side};
     return module;
+  }
+
+  // What becomes of two outputs, one model for each use of them.
+  static std::string sides() {
+    const auto of = [](const char* name, Json forward, const char* output) {
+      const Json model = {
+          {"type", "Graph"}, {"inputs", {"p", "q"}}, {"forward", std::move(forward)}, {"output", output}};
+      return fmt::format("  {}: {}\n", name, flow(model));
+    };
+    return of("both", Json::array({{{"add", {"p", "q"}}, {"to", "y"}}}), "y") +
+           of("main", Json::array(), "p") + of("side", Json::array(), "q");
+  }
+  Json mixed(Uses uses) const {
+    const char* model = uses == Uses::both ? "both" : uses == Uses::main ? "main" : "side";
+    return {{"forward", {{"input", {"output", "beside"}}, {"model", model}, {"output", "mixed"}}}};
+  }
+  Json loss(const std::string& cotangent) const {
+    Json loss = {{"kind", "dot"}, {"with", cotangent}};
+    if (has_side(sketch_)) loss["of"] = "mixed";
+    return {{"loss", loss}};
   }
 
   int out_width() const { return width_before(sketch_, sketch_.blocks.size()); }
@@ -274,7 +301,7 @@ class Writer {
           written["modules"].push_back(path_of(sketch_, unit.modules[k]));
         // A flat parameter is frozen, and has a state, as a whole.
         const bool in_part = !sketch_.frozen.empty() || has_block(sketch_, BlockKind::spare) ||
-                             has_aside(sketch_, AsideKind::set_requires_grad);
+                             has_side(sketch_) || has_aside(sketch_, AsideKind::set_requires_grad);
         if (sketch_.resumed->api == "fsdp" && in_part) written["use_orig_params"] = true;
         text += "      - " + flow(written) + "\n";
       }
@@ -312,10 +339,22 @@ class Writer {
     return sketch_.second.empty() ? Json(x) : Json{x, "z." + std::to_string(pass)};
   }
 
+  Json forward(const Json& input) const {
+    if (!has_side(sketch_)) return {{"forward", input}};
+    return {{"forward", {{"input", input}, {"output", {"output", "beside"}}}}};
+  }
+  // Without gradients, or in vain.
+  Json probe(const Json& input) const {
+    return {{"input", input}, {"output", has_side(sketch_) ? Json{"probe", "probe_beside"} : Json("probe")}};
+  }
+
   // Under a label of its own, so that its gathers are counted apart from those of training.
   void forward_only() {
-    step({{"forward", {{"input", inputs("x.0", 0)}, {"output", "probe"}, {"grad", false}}}});
-    observe({"register:probe", "trace"}, "aside" + std::to_string(probes_++));
+    Json vain = probe(inputs("x.0", 0)), what = {"register:probe", "trace"};
+    vain["grad"] = false;
+    step({{"forward", vain}});
+    if (has_side(sketch_)) what.push_back("register:probe_beside");
+    observe(what, "aside" + std::to_string(probes_++));
   }
 
   void aside(const Aside& aside) {
@@ -373,6 +412,16 @@ class Writer {
                 {"how", "inplace"},
                 {"fill", cotangent_unit()}}}});
         return observe({"gradients"}, "written");
+      case AsideKind::drop_gradients:
+        step({{"zero_grad", {{"optimizer", optimizer_}, {"set_to_none", aside.value}}}});
+        return observe({"gradients"}, "dropped");
+      case AsideKind::assign_gradient: {
+        const std::string how = aside.options.at("how");
+        Json mutate = {{"parameter", name_of(sketch_, aside.at)}, {"what", "grad"}, {"how", how}};
+        if (how != "none") mutate["fill"] = cotangent_unit();
+        step({{"mutate", mutate}});
+        return observe({"gradients"}, "assigned");
+      }
       case AsideKind::full_state:
         return saved_and_loaded("full");
       case AsideKind::sharded_state:
@@ -396,15 +445,18 @@ class Writer {
       case AsideKind::failed_forward:
         add_input("wide", fmt::format("{{shape: [{}, {}], dtype: {}}}", sketch_.rows, sketch_.in + 1,
                                       sketch_.x_dtype));
-        return attempt("too_wide", {{{"forward", {{"input", inputs("wide", 0)}, {"output", "probe"}}}}},
-                       "RuntimeError", "size|shape", "G-2");
+        return attempt("too_wide", {{{"forward", probe(inputs("wide", 0))}}}, "RuntimeError", "size|shape",
+                       "G-2");
       case AsideKind::failed_backward:
         add_input("overflow", fmt::format("{{shape: [{}, {}]{}, kind: full, value: inf}}", sketch_.rows,
                                           out_width(), in_dtype()));
         attempt("overflow",
-                {{{"forward", inputs("x.0", 0)}},
-                 {{"loss", {{"kind", "dot"}, {"with", "overflow"}}}},
-                 {{"backward", "loss"}}},
+                has_side(sketch_)
+                    ? std::vector<Json>{forward(inputs("x.0", 0)),
+                                        mixed(Uses::both),
+                                        loss("overflow"),
+                                        {{"backward", "loss"}}}
+                    : std::vector<Json>{forward(inputs("x.0", 0)), loss("overflow"), {{"backward", "loss"}}},
                 "RuntimeError", "a gradient is not finite", "G-2");
         return step({{"zero_grad", {{"optimizer", optimizer_}}}});
       case AsideKind::set_requires_grad:
@@ -488,18 +540,21 @@ class Writer {
   void summon(const Aside& aside) {
     Json scope = aside.options;
     scope["scope"] = "summon";
+    const bool part = scope.erase("part") > 0;
+    const int unit = unit_of(sketch_, aside.at);
+    if (part) scope["module"] = path_of(sketch_, sketch_.units[unit].modules.front());
     steps_ += fmt::format("  - within: {}\n    do:\n", flow(scope));
     const bool recurse = scope.value("recurse", true), first_alone = scope.value("rank0_only", false);
-    if (recurse) {
+    if (recurse && !part) {
       Json look = {{"observe", {"full_parameters"}}, {"label", "summoned"}};
       if (scope.value("with_grads", false)) look["observe"].push_back("gradients");
       if (first_alone) look["ranks"] = {0};
       steps_ += indented(entry(look));
     }
     // Without `recurse` the root's own parameters alone are whole.
-    const int unit = unit_of(sketch_, aside.at);
-    const bool whole = recurse || (unit >= 0 && sketch_.auto_wrap.is_null() &&
-                                   sketch_.units[unit].modules.front().is_root());
+    const bool whole =
+        recurse || part ||
+        (unit >= 0 && sketch_.auto_wrap.is_null() && sketch_.units[unit].modules.front().is_root());
     if (aside.value)
       steps_ += indented(entry({{"mutate",
                                  {{"parameter", name_of(sketch_, aside.at)},
@@ -540,21 +595,30 @@ class Writer {
     was_ = now;
   }
 
-  void train(int pass, bool inside_no_sync, const MicroBatch& micro_batch) {
+  void zero_grad(const Iteration& iteration) {
+    if (iteration.zero_grad == ZeroGrad::keep) return;
+    step(
+        {{"zero_grad", {{"optimizer", optimizer_}, {"set_to_none", iteration.zero_grad == ZeroGrad::none}}}});
+  }
+
+  // Where gradients of an earlier iteration are still there, it is given.
+  void train(int pass, bool inside_no_sync, const MicroBatch& micro_batch, const Iteration* late) {
     const bool input_gradient = micro_batch.input_gradient;
     std::string before = std::move(steps_);
     steps_.clear();
     const std::string number = std::to_string(pass);
     if (input_gradient) step({{"leaf", {{"input", "x." + number}, {"into", "asked"}}}});
-    step({{"forward", inputs(input_gradient ? "asked" : "x." + number, pass)}});
+    step(forward(inputs(input_gradient ? "asked" : "x." + number, pass)));
     const std::string cotangent = micro_batch.loud ? "loud." : "cotangent.";
-    step({{"loss", {{"kind", "dot"}, {"with", cotangent + number}}}});
+    if (has_side(sketch_)) step(mixed(micro_batch.uses));
+    step(loss(cotangent + number));
     if (micro_batch.loud)
       add_input("loud",
                 fmt::format("{{shape: [{}, {}]{}, unit: {}, per_rank: true, per_iteration: {}}}",
                             sketch_.rows, out_width(), in_dtype(), 4096 * cotangent_unit(), passes()));
     if (sketch_.scale != 0) step({{"scale_loss", "loss"}});
     if (micro_batch.looked_at) observe({"parameters", "registered_parameters"}, "between");
+    if (late) zero_grad(*late);
     step({{"backward", sketch_.scale != 0 ? "scaled" : "loss"}});
     if (input_gradient) step({{"take_gradient", {{"of", "asked"}, {"into", "of_input"}}}});
     if (inside_no_sync) steps_ = "  - within: {scope: no_sync}\n    do:\n" + indented(steps_);
@@ -575,6 +639,8 @@ class Writer {
   }
 
   void program() {
+    if (has_side(sketch_))
+      for (const char* each : {"both", "main", "side"}) step({{"build", each}});
     step({{"build", sketch_.meta ? Json{{"model", "model"}, {"device", "meta"}} : Json("model")}});
     for (const ParameterAt& each : sketch_.frozen)
       step({{"set_requires_grad", {{"value", false}, {"match", pattern_of(sketch_, each)}}}});
@@ -593,14 +659,13 @@ class Writer {
       bool first = true;
       for (const MicroBatch& each : iteration.micro_batches) {
         for (const Aside& one : each.before) aside(one);
-        if (first && iteration.zero_grad != ZeroGrad::keep)
-          step({{"zero_grad",
-                 {{"optimizer", optimizer_}, {"set_to_none", iteration.zero_grad == ZeroGrad::none}}}});
-        first = false;
+        if (first && !iteration.late) zero_grad(iteration);
         controls(each);
-        train(pass, fsdp1_ && !each.sync, each);
+        train(pass, fsdp1_ && !each.sync, each, first && iteration.late ? &iteration : nullptr);
+        first = false;
         Json what = {"loss", "output", "trace"};
         if (each.input_gradient) what.push_back("register:of_input");
+        if (has_side(sketch_)) what.push_back("register:beside");
         // A unit that stays whole shows its whole parameters and what they have gathered, not its shards'.
         if (each.reshard_after_backward) what.push_back("gradients");
         observe(what, "pass" + std::to_string(pass));
@@ -677,7 +742,7 @@ class Writer {
     if (sketch_.step_in_backward) return true;
     if (sketch_.api != "fsdp" || !sketch_.auto_wrap.is_null() || !sketch_.frozen.empty()) return false;
     return !has_block(sketch_, BlockKind::twice) && !has_block(sketch_, BlockKind::spare) &&
-           !recomputes(sketch_) && !has_aside(sketch_, AsideKind::set_requires_grad) &&
+           !has_side(sketch_) && !recomputes(sketch_) && !has_aside(sketch_, AsideKind::set_requires_grad) &&
            !has_aside(sketch_, AsideKind::failed_backward) && !has_aside(sketch_, AsideKind::failed_forward);
   }
 

@@ -1,6 +1,7 @@
 #include "harness/runner/checkpoints.hpp"
 
 #include <algorithm>
+#include <fstream>
 #include <vector>
 
 #include "harness/protocol/sha256.hpp"
@@ -17,6 +18,18 @@ bool holds_checkpoint(const std::filesystem::path& checkpoints, const std::strin
   return !checkpoints.empty() && exists(folder) && !is_empty(folder);
 }
 
+namespace {
+
+void alter_last_byte(const std::filesystem::path& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const int last = file.get();
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(last ^ 1));
+}
+
+}  // namespace
+
 void copy_damaged(const std::filesystem::path& checkpoint, const Damage& damage,
                   const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
@@ -32,11 +45,10 @@ void copy_damaged(const std::filesystem::path& checkpoint, const Damage& damage,
   const fs::path& file = damage.file == "first"  ? files.front()
                          : damage.file == "last" ? files.back()
                                                  : *std::max_element(files.begin(), files.end(), size);
-  if (damage.how == "removed") {
-    fs::remove(file);
-  } else {
-    fs::resize_file(file, file_size(file) / 2);
-  }
+  if (damage.how == "removed") fs::remove(file);
+  if (damage.how == "truncated") fs::resize_file(file, file_size(file) / 2);
+  if (damage.how == "extended") std::ofstream(file, std::ios::app | std::ios::binary) << "trailing";
+  if (damage.how == "altered") alter_last_byte(file);
 }
 
 }  // namespace fsdp_cts

@@ -15,7 +15,7 @@ namespace fsdp_cts {
 using Json = nlohmann::ordered_json;
 
 // What befalls a copy of a checkpoint before it is loaded. Of its regular files: "first" and "last" by name,
-// or the "largest", the first of several; it is "removed", or "truncated" to half of its bytes.
+// or the "largest", the first of several; it is "removed", "truncated" to half of its bytes, "altered" in its last byte, or "extended" by some.
 struct Damage {
   std::string file, how;
 };

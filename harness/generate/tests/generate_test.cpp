@@ -82,7 +82,7 @@ TEST(Draw, ComesUponEverything) {
   }
   EXPECT_THAT(apis, testing::ElementsAre("composable", "fsdp", "fully_shard"));
   EXPECT_THAT(worlds, testing::ElementsAre(1, 2, 3, 4, 5));
-  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(BlockKind::empty) + 1);
+  EXPECT_EQ(kinds.size(), static_cast<std::size_t>(BlockKind::side) + 1);
   EXPECT_EQ(asides.size(), static_cast<std::size_t>(AsideKind::clip) + 1);
   EXPECT_TRUE(mesh && list && frozen && ignored && policy && low && clip);
   EXPECT_THAT(dtypes, testing::ElementsAre("bfloat16", "float16", "float32", "float64"));

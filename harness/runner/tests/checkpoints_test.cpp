@@ -53,6 +53,21 @@ TEST_F(CopyDamaged, EndsAtHalf) {
   EXPECT_THAT(after({"largest", "truncated"}), ElementsAre(Pair("a", 4), Pair("inner/b", 4), Pair("z", 2)));
 }
 
+TEST_F(CopyDamaged, GoesOnBehindItsEnd) {
+  EXPECT_THAT(after({"largest", "extended"}), ElementsAre(Pair("a", 4), Pair("inner/b", 17), Pair("z", 2)));
+}
+
+TEST_F(CopyDamaged, HasAnotherLastByte) {
+  EXPECT_THAT(after({"largest", "altered"}), ElementsAre(Pair("a", 4), Pair("inner/b", 9), Pair("z", 2)));
+  const auto read = [](const fs::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  const std::string was = read(saved() / "inner/b"), is = read(copy() / "inner/b");
+  EXPECT_EQ(is.substr(0, 8), was.substr(0, 8));
+  EXPECT_NE(is.back(), was.back());
+}
+
 TEST_F(CopyDamaged, LeavesTheCheckpointAndNothingOfAnOlderCopy) {
   fs::create_directories(copy());
   std::ofstream(copy() / "older") << "1";

@@ -73,8 +73,9 @@ std::optional<Damage> damage_of(const Scenario& scenario, const Binding& binding
   const DataTree* damage = written ? written->find("damage") : nullptr;
   if (!damage) return std::nullopt;
   const DataTree resolved = evaluated(*damage, binding.scope, mistakes);
-  static const Fields keys = {{"file", {.types = types::string, .words = {"first", "last", "largest"}}, true},
-                              {"how", {.types = types::string, .words = {"removed", "truncated"}}, true}};
+  static const Fields keys = {
+      {"file", {.types = types::string, .words = {"first", "last", "largest"}}, true},
+      {"how", {.types = types::string, .words = {"removed", "truncated", "altered", "extended"}}, true}};
   static const Rule rule{.types = types::map, .fields = &keys};
   check(resolved, rule, "continues.damage", Stage::evaluated, mistakes);
   return Damage{resolved.text_at("file"), resolved.text_at("how")};

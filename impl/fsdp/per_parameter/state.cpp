@@ -127,7 +127,9 @@ TensorList FSDPState::run_after(size_t module, TensorList outputs) {
   if (!active_) return outputs;
   if (modules_.size() == 1 || recomputes()) return post_forward(std::move(outputs));
   modules_to_run_forward_.erase(module);
-  return modules_to_run_forward_.empty() ? post_forward(std::move(outputs)) : outputs;
+  if (modules_to_run_forward_.empty()) return post_forward(std::move(outputs));
+  register_pre_backward_hooks(outputs);  // a loss may reach this module, and not the last one
+  return outputs;
 }
 
 TensorList FSDPState::pre_forward(TensorList inputs) {
