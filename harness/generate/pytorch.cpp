@@ -88,6 +88,9 @@ std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
       return "cannot gather again what is cut on another dimension and lies with a smaller group";
   if (sketch.scale != 0 && !sketch.ignored.empty())
     return "its scaler takes sharded gradients or plain ones, not both";
+  for (const Unit& unit : sketch.units)
+    if (unit.modules.size() > 1 && has_side(sketch))
+      return "gathers a unit of several modules for a gradient of the last one's output alone";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.overflow) return "its testee writes plain values, which gradients of shards are not";
     const auto& before = iteration.micro_batches.front().before;
@@ -109,6 +112,15 @@ bool clips(const Sketch& sketch) {
   return has_aside(sketch, AsideKind::clip) ||
          std::any_of(sketch.iterations.begin(), sketch.iterations.end(),
                      [](const Iteration& each) { return each.clip != Clip::none; });
+}
+
+// Something else than values, to a gradient that waits.
+bool assigns(const Sketch& sketch) {
+  for (const Iteration& iteration : sketch.iterations)
+    for (const MicroBatch& micro_batch : iteration.micro_batches)
+      for (const Aside& each : micro_batch.before)
+        if (each.kind == AsideKind::assign_gradient && each.options.at("how") != "inplace") return true;
+  return false;
 }
 
 // In a scope.
@@ -137,6 +149,10 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
     return "computes norms in float32, which float64 does not become";
   if ((!sketch.halves.empty() || sketch.dtype != "float32") && has_aside(sketch, AsideKind::summon))
     return "gathers for a scope gradients of the default dtype on a rank that has none";
+  if (keeps_low_gradients(sketch) && has_block(sketch, BlockKind::tied))
+    return "shows a kept gradient at the second place of a parameter, where none of its dtype may stand";
+  if (assigns(sketch))
+    return "takes a whole gradient that is given for one of a shard, and does not see that one was taken";
   if (keeps_low_gradients(sketch) && shows_gradients(sketch))
     return "shows gradients in the parameters' dtype, which kept ones have not";
   const bool saves = has_aside(sketch, AsideKind::full_state) ||
