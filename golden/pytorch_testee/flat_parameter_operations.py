@@ -37,6 +37,7 @@ class FlatParameterOperations(Checkpoints):
     # Construction.
     def shard(self, model: Model) -> None:
         self._instruments.know(model)
+        dist.set_debug_level_from_env()  # PyTorch reads it when a process starts, and a case may switch it
         apply = apply_wrapper if model.plan["api"] == "fsdp" else apply_composable
         for unit in model.plan["units"]:
             apply(model, unit, self._groups, lambda module: self._initialize(model, module))

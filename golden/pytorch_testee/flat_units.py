@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import nn
-from torch.distributed import set_debug_level_from_env
 from torch.distributed.fsdp import BackwardPrefetch, CPUOffload, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.wrap import enable_wrap, wrap
 
@@ -38,7 +37,6 @@ def settings_to_arguments(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply_wrapper(model: Model, unit: dict[str, Any], groups: Groups, init: ModuleInit) -> None:
-    set_debug_level_from_env()  # PyTorch reads it when a process starts, and a case may switch it
     (path,) = unit["modules"]
     wrapper = _wrapped(model, model.submodule(path), unit, groups, init)
     if path == "":

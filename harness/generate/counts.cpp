@@ -49,6 +49,8 @@ class Walk {
         CollectiveCounts counts;
         for (const Aside& aside : each.before) step_aside(aside, counts);
         counts.gathers_in_forward = forward();
+        // Ranks compare the order of their first forward by gathers of numbers.
+        if (sketch_.order_checked && all.empty()) counts.gathers_in_forward.reset();
         backward(each, counts);
         if (&each == &iteration.micro_batches.back())
           for (const Aside& aside : iteration.before_step) step_aside(aside, counts);
@@ -95,7 +97,7 @@ class Walk {
   }
 
   bool trains(const ParameterInfo& parameter, Uses by) const {
-    return uses(by, sketch_, parameter) && !frozen_.contains(parameter.name);
+    return reaches(by, sketch_, parameter) && !frozen_.contains(parameter.name);
   }
 
   // The members of a flat parameter are views of it: one that is trained makes it catch what others, frozen, are given.
@@ -105,7 +107,7 @@ class Walk {
                          [&](const ParameterInfo* each) { return holds(*each); });
     };
     if (!fsdp1_) return any([&](const ParameterInfo& each) { return trains(each, by); });
-    return any([&](const ParameterInfo& each) { return uses(by, sketch_, each); }) &&
+    return any([&](const ParameterInfo& each) { return reaches(by, sketch_, each); }) &&
            any([&](const ParameterInfo& each) { return !frozen_.contains(each.name); });
   }
 
@@ -137,6 +139,9 @@ class Walk {
         if (replicas_ || (fsdp1_ && !unit.sharded && sketch_.world > 1)) ++replicated;
       }
       if (unit.sharded) unit.gathered = after_backward(i, micro_batch, plain);
+      // PyTorch leaves it whole where its strategy does after a forward.
+      if (unit.sharded && fsdp1_ && !has_gradient && !unit.frees_after_forward)
+        unit.gathered = Gathered::unknown;
     }
     if (plain) counts.gathers_in_backward = gathers;
     if (counted) counts.reduce_scatters = reductions;

@@ -74,7 +74,8 @@ constexpr int trained_after_all = 20;       // of what is frozen
 constexpr int loud = 60;                    // of several micro-batches in low precision
 constexpr int full_precision_in_eval = 50;  // of FSDP1's of a low precision
 constexpr int guard = 20;
-constexpr int between = 15;  // of FSDP1's micro-batches: something is done to gradients
+constexpr int order_checked = 6;  // of FSDP1's
+constexpr int between = 15;       // of FSDP1's micro-batches: something is done to gradients
 constexpr int late = 15;
 constexpr int side = 25;
 constexpr int refusal = 80;  // and as often a second one
@@ -209,6 +210,7 @@ class Drawing {
     if (dice_.percent(chance::second))
       sketch_.second =
           low_precision_ || has_small_dtype(sketch_) || dice_.percent(50) ? sketch_.dtype : "bfloat16";
+    sketch_.order_checked = fsdp1() && dice_.percent(chance::order_checked);
     sketch_.full_precision_in_eval =
         low_precision_ && fsdp1() && dice_.percent(chance::full_precision_in_eval);
   }
@@ -356,7 +358,7 @@ class Drawing {
                               has_block(sketch_, BlockKind::empty)
                                   ? "fully_shard"
                                   : dice_.one_of<std::string>({"fully_shard", "fsdp", "composable"}),
-                              dice_.percent(50)};
+                              dice_.percent(50), dice_.one_of<std::string>({"", "", "native", "dcp"})};
   }
 
   // Factors one behind another from input to output.
@@ -379,8 +381,7 @@ class Drawing {
     std::vector<AsideKind> kinds = {AsideKind::eval_forward,     AsideKind::no_grad_forward,
                                     AsideKind::full_state,       AsideKind::sharded_state,
                                     AsideKind::first_rank_state, AsideKind::failed_forward};
-    if (sketch_.api != "composable" && sketch_.ignored.empty() && !has_small_dtype(sketch_))
-      kinds.push_back(AsideKind::clip);
+    if (sketch_.api == "fsdp" || (!fsdp1() && sketch_.ignored.empty())) kinds.push_back(AsideKind::clip);
     if (!fsdp1() || original_parameters(sketch_, sketch_.units.back())) kinds.push_back(AsideKind::write);
     if (sketch_.units.size() > 1) kinds.insert(kinds.end(), {AsideKind::part_forward, AsideKind::part_state});
     if (sketch_.api != "composable") kinds.push_back(AsideKind::foreign_state);
@@ -455,9 +456,9 @@ class Drawing {
       const int micro_batches = dice_.one_of<int>({1, 1, 2, 2, 3});
       for (int k = 0; k < micro_batches; ++k)
         iteration.micro_batches.push_back(draw_micro_batch(k, micro_batches));
-      const bool holds_norms = !has_small_dtype(sketch_) && sketch_.halves.empty();
-      if (!sketch_.step_in_backward && holds_norms && dice_.percent(chance::clip))
-        iteration.clip = dice_.percent(50) ? Clip::sum : Clip::largest;
+      const bool holds_sums = !has_small_dtype(sketch_) && sketch_.halves.empty();
+      if (!sketch_.step_in_backward && dice_.percent(chance::clip))
+        iteration.clip = holds_sums && dice_.percent(50) ? Clip::sum : Clip::largest;
       iteration.step = i + 1 == iterations || i < steps_before_forward;
       if (sketch_.step_in_backward) iteration.step = false;
       draw_before_step(iteration);

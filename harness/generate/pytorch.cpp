@@ -1,6 +1,8 @@
 #include "harness/generate/pytorch.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "harness/generate/refusals.hpp"
 
@@ -43,17 +45,29 @@ std::vector<ParameterInfo> owned_by(const Sketch& sketch, const Unit& unit) {
   return owned;
 }
 
+// A policy may make a unit of any module.
 bool is_of_one_element(const Sketch& sketch, const Unit& unit) {
+  const auto is_one = [&](const ParameterInfo& each) {
+    const std::vector<int> shape = shape_of(sketch, each.at);
+    return std::all_of(shape.begin(), shape.end(), [](int size) { return size == 1; });
+  };
   const std::vector<ParameterInfo> owned = owned_by(sketch, unit);
-  if (owned.size() != 1) return false;
-  const std::vector<int> shape = shape_of(sketch, owned.front().at);
-  return std::all_of(shape.begin(), shape.end(), [](int size) { return size == 1; });
+  if (!sketch.auto_wrap.is_null()) return std::any_of(owned.begin(), owned.end(), is_one);
+  return owned.size() == 1 && is_one(owned.front());
 }
 
+// By one backward, at least.
 bool is_unreached(const Sketch& sketch, const Unit& unit) {
   const std::vector<ParameterInfo> owned = owned_by(sketch, unit);
-  return !owned.empty() &&
-         std::none_of(owned.begin(), owned.end(), [](const ParameterInfo& each) { return each.used; });
+  const auto reached_by = [&](Uses uses) {
+    return std::any_of(owned.begin(), owned.end(),
+                       [&](const ParameterInfo& each) { return reaches(uses, sketch, each); });
+  };
+  if (owned.empty()) return false;
+  for (const Iteration& iteration : sketch.iterations)
+    for (const MicroBatch& each : iteration.micro_batches)
+      if (!reached_by(each.uses)) return true;
+  return false;
 }
 
 bool is_frozen(const Sketch& sketch, const Unit& unit) {
@@ -68,6 +82,27 @@ bool waits_for_gradients(const Sketch& sketch) {
   return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [](const Iteration& iteration) {
     return std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
                        [](const MicroBatch& each) { return !each.sync; });
+  });
+}
+
+// Some rank may hold nothing of the model.
+bool holds_little(const Sketch& sketch) {
+  constexpr int alignment = 8;  // of parameters in a flat one, in elements of two bytes
+  int elements = 0;
+  for (const ParameterInfo& each : parameters_of(sketch)) {
+    const std::vector<int> shape = shape_of(sketch, each.at);
+    elements += std::accumulate(shape.begin(), shape.end(), 1, std::multiplies<>());
+  }
+  return elements < alignment * sketch.world * static_cast<int>(sketch.units.size());
+}
+
+// Element of all gradients.
+bool asks_for_the_greatest(const Sketch& sketch) {
+  return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [](const Iteration& iteration) {
+    const auto& before = iteration.micro_batches.front().before;
+    return iteration.clip == Clip::largest ||
+           std::any_of(before.begin(), before.end(),
+                       [](const Aside& each) { return each.kind == AsideKind::clip && !each.value; });
   });
 }
 
@@ -86,6 +121,11 @@ std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
     if (const int unit = unit_of(sketch, each);
         unit >= 0 && sketch.units[unit].settings.value("reshard_after_forward", Json()).is_number())
       return "cannot gather again what is cut on another dimension and lies with a smaller group";
+  for (const Iteration& iteration : sketch.iterations)
+    for (const Aside& each : iteration.micro_batches.front().before)
+      if (each.kind == AsideKind::foreign_state &&
+          (!sketch.mesh.empty() || has_block(sketch, BlockKind::empty)))
+        return "loads shards of its own mesh alone, and such as it shards itself";
   if (sketch.scale != 0 && !sketch.ignored.empty())
     return "its scaler takes sharded gradients or plain ones, not both";
   for (const Unit& unit : sketch.units)
@@ -94,11 +134,7 @@ std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.overflow) return "its testee writes plain values, which gradients of shards are not";
     const auto& before = iteration.micro_batches.front().before;
-    const bool measured =
-        iteration.clip == Clip::largest || std::any_of(before.begin(), before.end(), [](const Aside& each) {
-          return each.kind == AsideKind::clip && !each.value;
-        });
-    if (measured && has_empty_shard(sketch))
+    if (asks_for_the_greatest(sketch) && has_empty_shard(sketch))
       return "raises for the infinity norm on a rank that holds nothing of a gradient";
     for (const Aside& each : before)
       if (each.kind == AsideKind::optimizer_state && each.value)
@@ -151,6 +187,15 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
     return "gathers for a scope gradients of the default dtype on a rank that has none";
   if (keeps_low_gradients(sketch) && has_block(sketch, BlockKind::tied))
     return "shows a kept gradient at the second place of a parameter, where none of its dtype may stand";
+  if (std::any_of(sketch.iterations.begin(), sketch.iterations.end(),
+                  [](const Iteration& each) { return each.late; }))
+    return "adds to gradients that were set to zero behind a forward";
+  if (asks_for_the_greatest(sketch) && holds_little(sketch))
+    return "keeps the greatest element of all ranks on one that has no gradient";
+  if (sketch.order_checked && !sketch.auto_wrap.is_null())
+    return "warns of an order where a policy has left a root without parameters";
+  if (!sketch.ignored.empty() && asks_for_the_greatest(sketch))
+    return "takes the greatest ignored gradient of all ranks into each one's norm";
   if (assigns(sketch))
     return "takes a whole gradient that is given for one of a shard, and does not see that one was taken";
   if (keeps_low_gradients(sketch) && shows_gradients(sketch))
@@ -193,7 +238,8 @@ std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
     if (!pytorch_refuses(each)) return "does not refuse everything";
   const bool loads_state =
       has_aside(sketch, AsideKind::optimizer_state) || (sketch.resumed && has_optimizer_state(sketch));
-  if (loads_state && (has_block(sketch, BlockKind::spare) || has_block(sketch, BlockKind::empty)))
+  if (loads_state &&
+      (has_block(sketch, BlockKind::spare) || has_block(sketch, BlockKind::empty) || has_side(sketch)))
     return "wants a state of each parameter, also of unused ones";
   if (loads_state && has_aside(sketch, AsideKind::set_requires_grad))
     return "wants a state of what was frozen before the first step, and drops that of what was frozen after "

@@ -148,11 +148,13 @@ class Smaller {
     if (sketch_.resumed) {
       with([](Sketch& s) { s.resumed->root_alone = true; });
       with([](Sketch& s) { s.resumed->api = s.api; });
+      with([](Sketch& s) { s.resumed->over.clear(); });
     }
     with([](Sketch& s) { s.comm_hook = 0; });
     with([](Sketch& s) { s.prefetch = Prefetch::by_itself; });
     with([](Sketch& s) { s.guard = false; });
     with([](Sketch& s) { s.full_precision_in_eval = false; });
+    with([](Sketch& s) { s.order_checked = false; });
     with([](Sketch& s) {
       s.scale = 0;
       for (Iteration& iteration : s.iterations) {

@@ -123,7 +123,7 @@ std::optional<std::string> bad_freezing(const Sketch& sketch) {
       if (unit_of(sketch, each.at) != static_cast<int>(i)) continue;
       const bool is_one = is_frozen(sketch, each.at);
       (is_one ? frozen : free) = true;
-      trained = trained || (!is_one && uses(Uses::main, sketch, each));
+      trained = trained || (!is_one && reaches(Uses::main, sketch, each));
     }
     // PyTorch's composable front door keeps original parameters and does not tell its policies.
     const bool original =
@@ -283,7 +283,7 @@ std::optional<std::string> bad_dtypes(const Sketch& sketch) {
   for (const Iteration& iteration : sketch.iterations)
     for (const MicroBatch& each : iteration.micro_batches)
       if ((mixed || has_small_dtype(sketch)) &&
-          (iteration.clip != Clip::none || has_aside(sketch, AsideKind::clip) || each.loud))
+          (iteration.clip == Clip::sum || has_aside(sketch, AsideKind::clip) || each.loud))
         return "a sum that a small dtype cannot hold";
   if (!mixed) return std::nullopt;
   if (sketch.resumed || has_aside(sketch, AsideKind::set_requires_grad) || !sketch.auto_wrap.is_null())
@@ -617,12 +617,33 @@ bool has_norm_of_one_dtype(const Sketch& sketch) {
   return false;
 }
 
+// Each rank's own gradients of what is ignored count in its norm.
+bool has_method_to_clip(const Sketch& sketch) {
+  return sketch.api == "fsdp" || (sketch.api == "fully_shard" && sketch.ignored.empty());
+}
+
+// Every forward runs the same units in one order, whoever looks at it.
+std::optional<std::string> bad_order_check(const Sketch& sketch) {
+  if (!sketch.order_checked) return std::nullopt;
+  if (!is_fsdp1(sketch)) return "a check of FSDP1";
+  for (const AsideKind kind : {AsideKind::no_grad_forward, AsideKind::part_forward, AsideKind::failed_forward,
+                               AsideKind::failed_backward})
+    if (has_aside(sketch, kind)) return "another order than the first";
+  const auto evaluates = [](const Iteration& iteration) {
+    return std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
+                       [](const MicroBatch& each) { return each.eval; });
+  };
+  if (recomputes(sketch) || std::any_of(sketch.iterations.begin(), sketch.iterations.end(), evaluates))
+    return "another order than the first";
+  return std::nullopt;
+}
+
 std::optional<std::string> bad_clip_alone(const Sketch& sketch, const Iteration& iteration) {
   const auto& before = iteration.micro_batches.front().before;
   if (std::none_of(before.begin(), before.end(),
                    [](const Aside& each) { return each.kind == AsideKind::clip; }))
     return std::nullopt;
-  if (sketch.api == "composable" || !sketch.ignored.empty()) return "a norm over all ranks";
+  if (!has_method_to_clip(sketch)) return "a norm over all ranks";
   if (sketch.step_in_backward) return "the optimizer has stepped";
   if (!has_norm_of_one_dtype(sketch)) return "FP-CLIP-3: a rank without gradients";
   for (const Iteration& earlier : sketch.iterations)
@@ -650,7 +671,7 @@ std::optional<std::string> bad_side(const Sketch& sketch) {
         std::set<int> holding, reached;
         for (const ParameterInfo& parameter : all) {
           holding.insert(unit_of(sketch, parameter.at));
-          if (uses(each.uses, sketch, parameter)) reached.insert(unit_of(sketch, parameter.at));
+          if (reaches(each.uses, sketch, parameter)) reached.insert(unit_of(sketch, parameter.at));
         }
         if (waits && each.sync && (holding != reached || !sketch.auto_wrap.is_null()))
           return "FP-ACC-1: gradients that wait for a backward of their unit";
@@ -667,6 +688,7 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
   if (auto bad = bad_dtypes(sketch)) return bad;
   if (auto bad = bad_decay(sketch)) return bad;
   if (auto bad = bad_side(sketch)) return bad;
+  if (auto bad = bad_order_check(sketch)) return bad;
   if (auto bad = bad_step_in_backward(sketch)) return bad;
   if (freezes_unreduced(sketch)) return "frozen members and gradients that are not reduced";
   for (const Iteration& iteration : sketch.iterations) {
@@ -685,8 +707,7 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
     if (!last.sync || !last.reshard_after_backward || !last.last_backward || !last.all_reduce)
       return "the last micro-batch of an iteration is synchronised and leaves shards";
     // A composable unit has no such method, and a gradient that is this rank's own gives no norm of all.
-    if (iteration.clip != Clip::none && (sketch.api == "composable" || !sketch.ignored.empty()))
-      return "a norm over all ranks";
+    if (iteration.clip != Clip::none && !has_method_to_clip(sketch)) return "a norm over all ranks";
     if (iteration.clip != Clip::none && !has_norm_of_one_dtype(sketch))
       return "FP-CLIP-3: a rank without gradients";
     for (const MicroBatch& each : iteration.micro_batches) {
@@ -836,7 +857,7 @@ bool has_gradient(const Sketch& sketch, const ParameterAt& parameter) {
     if (each.at != parameter) return false;
     for (const Iteration& iteration : sketch.iterations)
       for (const MicroBatch& one : iteration.micro_batches)
-        if (!uses(one.uses, sketch, each)) return false;
+        if (!reaches(one.uses, sketch, each)) return false;
     return each.used;
   });
 }
@@ -861,7 +882,7 @@ bool has_side(const Sketch& sketch) {
   return has_block(sketch, BlockKind::side);
 }
 
-bool uses(Uses uses, const Sketch& sketch, const ParameterInfo& parameter) {
+bool reaches(Uses uses, const Sketch& sketch, const ParameterInfo& parameter) {
   const bool of_side =
       !parameter.at.module.is_root() && sketch.blocks[parameter.at.module.block].kind == BlockKind::side;
   return parameter.used && (uses == Uses::both || of_side == (uses == Uses::side));

@@ -79,8 +79,9 @@ enum class AsideKind {
   part_state,        // of a unit alone, sharded if `value`: save, load
   foreign_state,     // of a second model in the dtype of `options`, sharded if `value`: save, load
   optimizer_state,   // save, and load into a new optimizer; a full one if `value`
-  summon,  // FSDP1: a scope with `options`, in which a parameter is filled unless that is an error; with `value` a
-           // gradient is, too
+  // FSDP1: a scope with `options`, over the parameter's unit alone if these say `part`, in which the parameter is filled unless
+  // that is an error; with `value` its gradient is, too
+  summon,
   refused_scope,    // fsdp: one in which the first rank alone would write
   failed_forward,   // a batch that is too wide
   failed_backward,  // gradients that are not finite, met by the guard of the model
@@ -135,6 +136,7 @@ struct Resumed {
   std::string format;      // of the checkpoint
   std::string api;         // of the second model
   bool root_alone = true;  // its only unit; otherwise the modules that the first model's units have
+  std::string over;        // format of another checkpoint, which it is saved over; "": there is none
   bool operator==(const Resumed&) const = default;
 };
 
@@ -171,6 +173,7 @@ struct Sketch {
   std::string x_dtype = "float32";
   std::string second;  // dtype of a second input, which is added to the first; "": there is none
   bool full_precision_in_eval = false;  // FSDP1's switch
+  bool order_checked = false;           // FSDP1's, too: every forward is compared with the first
   std::vector<Iteration> iterations;
   std::optional<Resumed> resumed;
   std::int64_t data_seed = 0;  // with which nothing rounds
@@ -210,7 +213,8 @@ bool has_gradient(const Sketch& sketch, const ParameterAt& parameter);  // after
 bool has_aside(const Sketch& sketch, AsideKind kind);
 bool has_block(const Sketch& sketch, BlockKind kind);
 bool has_side(const Sketch& sketch);  // a second output
-bool uses(Uses uses, const Sketch& sketch, const ParameterInfo& parameter);
+// Whether a loss of these outputs asks for its gradient.
+bool reaches(Uses uses, const Sketch& sketch, const ParameterInfo& parameter);
 bool recomputes(const Sketch& sketch);           // any block
 bool has_optimizer_state(const Sketch& sketch);  // at the end
 bool calls_root_as_graph(const Sketch& sketch);

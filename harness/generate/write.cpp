@@ -75,10 +75,8 @@ class Writer {
     if (sketch.resumed) text_ += "axes: {stage: [1, 2]}\ncontinues: {when: stage > 1, stage: 1}\n";
     if (has_side(sketch)) refused_models_ += sides();
     if (has_aside(sketch, AsideKind::foreign_state)) refused_models_ += fmt::format("  other: {}\n", model);
-    text_ += fmt::format(
-        "worlds: [{}]\n{}{}lane: exact\nmodels:\n  model: {}\n", sketch.world,
-        sketch.offload ? "requires: [gpu]\n" : "",
-        sketch.full_precision_in_eval ? "switches: {FSDP_USE_FULL_PREC_IN_EVAL: \"1\"}\n" : "", model);
+    text_ += fmt::format("worlds: [{}]\n{}{}lane: exact\nmodels:\n  model: {}\n", sketch.world,
+                         sketch.offload ? "requires: [gpu]\n" : "", switches(), model);
     if (sketch.resumed) text_ += fmt::format("  resumed: {}\n", model);
     text_ += refused_models_;
     text_ += data();
@@ -213,6 +211,13 @@ class Writer {
     Json loss = {{"kind", "dot"}, {"with", cotangent}};
     if (has_side(sketch_)) loss["of"] = "mixed";
     return {{"loss", loss}};
+  }
+
+  std::string switches() const {
+    Json switches = Json::object();
+    if (sketch_.full_precision_in_eval) switches["FSDP_USE_FULL_PREC_IN_EVAL"] = "1";
+    if (sketch_.order_checked) switches["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL";
+    return switches.empty() ? "" : "switches: " + flow(switches) + "\n";
   }
 
   int out_width() const { return width_before(sketch_, sketch_.blocks.size()); }
@@ -676,7 +681,7 @@ class Writer {
     }
     // A dict is what was saved, whatever has been trained since.
     if (!kept_.empty()) observe(kept_, "end");
-    observe({"training_state", "registered_parameters"}, "end");
+    observe({"training_state", "registered_parameters", "warnings"}, "end");
     if (has_block(sketch_, BlockKind::shift)) observe({"buffers"}, "end");
     if (counts_hooks()) observe({"counters"}, "end");
     if (sketch_.offload) observe({"devices"}, "end");
@@ -821,6 +826,7 @@ class Writer {
     };
     const bool alone = sketch_.world == 1;
     shards_of_whole_units(alone, any(is_whole));
+    if (sketch_.order_checked) expect({{"no_warning", {{"message", "Forward order differs"}}}}, "FP-ORDER-1");
     says(any(is_whole) && !alone, "NO_SHARD.*deprecated", "FP-INIT-5");
     // A policy may give some modules another strategy.
     if (sketch_.auto_wrap.is_null())
@@ -894,6 +900,11 @@ class Writer {
     if (state) {
       saved["optimizer"] = optimizer_;
       loaded.update({{"optimizer", "resumed_optimizer"}, {"optimizer_like", optimizer_}});
+    }
+    if (!sketch_.resumed->over.empty()) {
+      Json older = saved;
+      older["format"] = sketch_.resumed->over;
+      in_stage(1, {{"save_checkpoint", older}});
     }
     in_stage(1, {{"save_checkpoint", saved}});
     in_stage(2, {{"build", "resumed"}});
