@@ -70,6 +70,12 @@ bool is_unreached(const Sketch& sketch, const Unit& unit) {
   return false;
 }
 
+bool accumulates(const Sketch& sketch) {
+  return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [](const Iteration& each) {
+    return each.zero_grad == ZeroGrad::keep || each.micro_batches.size() > 1;
+  });
+}
+
 bool is_frozen(const Sketch& sketch, const Unit& unit) {
   const std::vector<ParameterInfo> owned = owned_by(sketch, unit);
   return !owned.empty() && std::all_of(owned.begin(), owned.end(), [&](const ParameterInfo& each) {
@@ -215,7 +221,10 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
   if (has_aside(sketch, AsideKind::local_state) && !sketch.mesh.empty())
     return "has no local state dicts over a mesh";
   for (const Unit& unit : sketch.units) {
-    if (!is_sharded(sketch, unit) && (is_unreached(sketch, unit) || is_frozen(sketch, unit)))
+    if (accumulates(sketch) && is_unreached(sketch, unit))
+      return "drops the gradient of a unit that backward comes to and does not reach";
+    if (!is_sharded(sketch, unit) && (is_unreached(sketch, unit) || is_frozen(sketch, unit) ||
+                                      has_aside(sketch, AsideKind::set_requires_grad)))
       return "leaves views in place of parameters that backward does not reach";
     if (is_frozen(sketch, unit) && !original_parameters(sketch, unit) && !frees_after_forward(sketch, unit))
       return "takes a frozen flat parameter that was left whole for freed";
