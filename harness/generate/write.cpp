@@ -73,12 +73,12 @@ class Writer {
                          origin.index);
     text_ += fmt::format("clauses: {}\nwhy: >-\n  {}\n", flow(Json(clauses_)), why);
     if (sketch.resumed) text_ += "axes: {stage: [1, 2]}\ncontinues: {when: stage > 1, stage: 1}\n";
-    if (has_side(sketch)) refused_models_ += sides();
-    if (has_aside(sketch, AsideKind::foreign_state)) refused_models_ += fmt::format("  other: {}\n", model);
+    if (has_side(sketch)) other_models_ += sides();
+    if (has_aside(sketch, AsideKind::foreign_state)) other_models_ += fmt::format("  other: {}\n", model);
     text_ += fmt::format("worlds: [{}]\n{}{}lane: exact\nmodels:\n  model: {}\n", sketch.world,
                          sketch.offload ? "requires: [gpu]\n" : "", switches(), model);
     if (sketch.resumed) text_ += fmt::format("  resumed: {}\n", model);
-    text_ += refused_models_;
+    text_ += other_models_;
     text_ += data();
     text_ += "plans:\n" + plan_of("model") + resumed_plan() + refused_plans_;
     if (has_aside(sketch, AsideKind::foreign_state)) text_ += plan_of("other");
@@ -453,17 +453,7 @@ class Writer {
         return attempt("too_wide", {{{"forward", probe(inputs("wide", 0))}}}, "RuntimeError", "size|shape",
                        "G-2");
       case AsideKind::failed_backward:
-        add_input("overflow", fmt::format("{{shape: [{}, {}]{}, kind: full, value: inf}}", sketch_.rows,
-                                          out_width(), in_dtype()));
-        attempt("overflow",
-                has_side(sketch_)
-                    ? std::vector<Json>{forward(inputs("x.0", 0)),
-                                        mixed(Uses::both),
-                                        loss("overflow"),
-                                        {{"backward", "loss"}}}
-                    : std::vector<Json>{forward(inputs("x.0", 0)), loss("overflow"), {{"backward", "loss"}}},
-                "RuntimeError", "a gradient is not finite", "G-2");
-        return step({{"zero_grad", {{"optimizer", optimizer_}}}});
+        return failed_backward();
       case AsideKind::set_requires_grad:
         return step(
             {{"set_requires_grad", {{"value", aside.value}, {"match", pattern_of(sketch_, aside.at)}}}});
@@ -472,6 +462,15 @@ class Writer {
       case AsideKind::clip:
         return clip(aside.value ? Clip::sum : Clip::largest);
     }
+  }
+
+  void failed_backward() {
+    add_input("overflow", fmt::format("{{shape: [{}, {}]{}, kind: full, value: inf}}", sketch_.rows,
+                                      out_width(), in_dtype()));
+    std::vector<Json> steps = {forward(inputs("x.0", 0)), loss("overflow"), {{"backward", "loss"}}};
+    if (has_side(sketch_)) steps.insert(steps.begin() + 1, mixed(Uses::both));
+    attempt("overflow", steps, "RuntimeError", "a gradient is not finite", "G-2");
+    step({{"zero_grad", {{"optimizer", optimizer_}}}});
   }
 
   void clip(Clip by) {
@@ -936,7 +935,7 @@ class Writer {
   void refusals() {
     for (std::size_t i = 0; i < sketch_.refusals.size(); ++i) {
       const RefusalText text = refusal_text(sketch_.refusals[i], sketch_, static_cast<int>(i));
-      refused_models_ += text.models;
+      other_models_ += text.models;
       refused_plans_ += text.plans;
       steps_ += text.steps;
       expect_ += text.expectations;
@@ -1089,7 +1088,7 @@ class Writer {
   std::vector<Attempt> attempts_;
   Json kept_ = Json::array();  // dicts that are looked at again
   std::vector<std::string> first_rank_states_, other_inputs_;
-  std::string refused_models_, refused_plans_;
+  std::string other_models_, refused_plans_;
   std::vector<std::pair<std::string, Json>> patches_;
   std::set<std::string> observed_, clauses_;
   std::string steps_, expect_, text_;

@@ -606,6 +606,7 @@ void FlatState::leave_failed_backward() {
     if (!state) continue;
     state->reducing_.reset();  // its result is not used, nor what has come of others on the way to the host
     if (state->flat_) state->flat_->gradient().drop_arrival();
+    state->round_.gradients_came = false;  // what was reduced is what the program has made of it since
   }
   context_->reducing = nullptr;
   finish_backward(*context_);
