@@ -30,7 +30,8 @@ FlatUnit::FlatUnit(std::string path, sdk::Module& module, std::vector<UnitParame
     : Unit({{std::move(path), &module}}, std::move(parameters)),
       settings_(std::move(settings)),
       layout_(layout_of(parameters_, settings_)),
-      hidden_(parameters_.size()) {
+      hidden_(parameters_.size()),
+      added_to_(parameters_.size()) {
   for (const UnitParameter& p : parameters_) flattened_.push_back(p.master.detach());
 }
 
@@ -166,6 +167,7 @@ void FlatUnit::before_backward() {
       p.master.mutable_grad() = std::exchange(hidden_[i], at::Tensor());
     } else if (!settings_.shards()) {
       // Nothing is sharded, so autograd adds to the reduced gradient and all of it is reduced again.
+      added_to_[i] = {p.master.grad(), p.master.grad().defined() ? p.master.grad()._version() : 0};
       p.compute.mutable_grad() = p.master.grad();
       p.master.mutable_grad().reset();
     }

@@ -56,6 +56,7 @@ class FlatUnit : public Unit {
   at::ScalarType reduce_dtype() const;
   void put_back();
   std::vector<at::Tensor> take_gradients();
+  bool gives_back_what_was_reduced();
   void accept(std::size_t member, const at::Tensor& reduced);
 
   FlatSettings settings_;
@@ -66,6 +67,8 @@ class FlatUnit : public Unit {
   std::vector<Seen> seen_;  // empty: nothing was left unsharded
   bool unreduced_is_exposed_ = false;  // after no_sync the exposed gradients are this rank's own
   std::vector<at::Tensor> hidden_;     // reduced gradients that wait behind those
+  std::vector<std::pair<at::Tensor, std::uint32_t>>
+      added_to_;  // reduced ones, and their versions before backward
 };
 
 }  // namespace fsdp_cts::reference

@@ -24,6 +24,24 @@ std::vector<at::Tensor> FlatUnit::take_gradients() {
   return gradients;
 }
 
+// Where backward has not come to the unit, and what it would have added to is there as it was.
+bool FlatUnit::gives_back_what_was_reduced() {
+  bool any = false;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor gradient =
+        parameters_[i].compute.defined() ? parameters_[i].compute.grad() : at::Tensor();
+    if (!gradient.defined()) continue;
+    const auto& [before, version] = added_to_[i];
+    if (!gradient.is_same(before) || gradient._version() != version) return false;
+    any = true;
+  }
+  for (std::size_t i = 0; any && i < parameters_.size(); ++i) {
+    UnitParameter& p = parameters_[i];
+    if (p.compute.defined()) p.master.mutable_grad() = std::exchange(p.compute.mutable_grad(), at::Tensor());
+  }
+  return any;
+}
+
 at::ScalarType FlatUnit::reduce_dtype() const {
   const FlatMixedPrecision& mixed = settings_.mixed_precision;
   return mixed.reduce_dtype.value_or(mixed.param_dtype.value_or(parameters_.front().master.scalar_type()));
@@ -49,6 +67,10 @@ void FlatUnit::reduce(const std::vector<Unit*>& peers, Order order) {
   if (parameters_.empty() || !settings_.group.communicates) return;
   std::vector<FlatUnit*> ranks;
   std::vector<std::vector<at::Tensor>> gradients;
+  const auto gives_back = [](Unit* peer) {
+    return static_cast<FlatUnit*>(peer)->gives_back_what_was_reduced();
+  };
+  if (std::all_of(peers.begin(), peers.end(), gives_back)) return;
   for (Unit* peer : peers) {
     ranks.push_back(static_cast<FlatUnit*>(peer));
     gradients.push_back(ranks.back()->take_gradients());

@@ -403,8 +403,8 @@ class Drawing {
       case AsideKind::write:
       case AsideKind::replace:
         aside.at = dice_.one_of(all).at;
-        if (!sketch_.frozen.empty() && !sketch_.frozen.front().name.empty() && dice_.percent(40))
-          aside.at = sketch_.frozen.front();
+        while (!sketch_.frozen.empty() && !takes(sketch_.frozen.front(), aside.at) && dice_.percent(80))
+          aside.at = dice_.one_of(all).at;
         break;
       case AsideKind::part_forward:
       case AsideKind::part_state:
@@ -568,6 +568,7 @@ class Drawing {
     partial_ = false;
     if (number + 1 == count) return made;
     made.sync = dice_.percent(40);
+    made.nested = fsdp1() && !made.sync && dice_.percent(20);
     if (fsdp1() || sketch_.step_in_backward) return made;
     made.reshard_after_backward = dice_.percent(60);
     made.last_backward = dice_.percent(60);

@@ -219,8 +219,8 @@ class Smaller {
                                        &MicroBatch::last_backward, &MicroBatch::all_reduce})
           with([&](Sketch& s) { s.iterations[i].micro_batches[k].*flag = true; });
         with([&](Sketch& s) { s.iterations[i].micro_batches[k].uses = Uses::both; });
-        for (bool MicroBatch::*flag :
-             {&MicroBatch::input_gradient, &MicroBatch::looked_at, &MicroBatch::eval, &MicroBatch::loud})
+        for (bool MicroBatch::*flag : {&MicroBatch::input_gradient, &MicroBatch::looked_at, &MicroBatch::eval,
+                                       &MicroBatch::loud, &MicroBatch::nested})
           with([&](Sketch& s) { s.iterations[i].micro_batches[k].*flag = false; });
       }
     }

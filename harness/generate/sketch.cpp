@@ -214,6 +214,8 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
         return unit_of(sketch, each.at) < 0 && !is_frozen(sketch, each.at);
       }))
     return "ranks part, and a checkpoint is of all of them";
+  if (sketch.resumed && !sketch.ignored.empty() && has_aside(sketch, AsideKind::set_requires_grad))
+    return "what is ignored may be trained after all";
   if (keeps_low_gradients(sketch) && sketch.momentum != 0 &&
       (sketch.resumed || has_aside(sketch, AsideKind::optimizer_state)))
     return "a state of a small dtype is cast to its parameter's when it is loaded";
@@ -713,6 +715,7 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
     for (const MicroBatch& each : iteration.micro_batches) {
       if (is_fsdp1(sketch) && (!each.reshard_after_backward || !each.last_backward || !each.all_reduce))
         return "a control of fully_shard";
+      if (each.nested && (!is_fsdp1(sketch) || each.sync)) return "no scope";
       if (changes_whole_parameters(sketch, each)) return "a whole parameter is changed";
       if (each.loud && !sums_in_full_precision(sketch))
         return "what is added up rounds, in which order nobody says";

@@ -104,6 +104,7 @@ enum class Uses { both, main, side };
 struct MicroBatch {
   std::vector<Aside> before;
   bool sync = true;
+  bool nested = false;                 // FSDP1: inside of its no_sync another one has been entered and left
   bool reshard_after_backward = true;  // fully_shard
   bool last_backward = true;           // fully_shard
   bool all_reduce = true;              // fully_shard

@@ -625,7 +625,9 @@ class Writer {
     if (late) zero_grad(*late);
     step({{"backward", sketch_.scale != 0 ? "scaled" : "loss"}});
     if (input_gradient) step({{"take_gradient", {{"of", "asked"}, {"into", "of_input"}}}});
-    if (inside_no_sync) steps_ = "  - within: {scope: no_sync}\n    do:\n" + indented(steps_);
+    const std::string inside = "  - within: {scope: no_sync}\n    do:\n";
+    if (micro_batch.nested) steps_ = inside + "      - delay: 0\n" + steps_;
+    if (inside_no_sync) steps_ = inside + indented(steps_);
     if (micro_batch.eval) {
       before += entry({{"mode", "eval"}});
       step({{"mode", "train"}});
