@@ -1,8 +1,6 @@
 #include "harness/generate/pytorch.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
 #include "harness/generate/refusals.hpp"
 
@@ -47,10 +45,7 @@ std::vector<ParameterInfo> owned_by(const Sketch& sketch, const Unit& unit) {
 
 // A policy may make a unit of any module.
 bool is_of_one_element(const Sketch& sketch, const Unit& unit) {
-  const auto is_one = [&](const ParameterInfo& each) {
-    const std::vector<int> shape = shape_of(sketch, each.at);
-    return std::all_of(shape.begin(), shape.end(), [](int size) { return size == 1; });
-  };
+  const auto is_one = [&](const ParameterInfo& each) { return elements_of(sketch, each.at) == 1; };
   const std::vector<ParameterInfo> owned = owned_by(sketch, unit);
   if (!sketch.auto_wrap.is_null()) return std::any_of(owned.begin(), owned.end(), is_one);
   return owned.size() == 1 && is_one(owned.front());
@@ -93,13 +88,9 @@ bool waits_for_gradients(const Sketch& sketch) {
 
 // Some rank may hold nothing of the model.
 bool holds_little(const Sketch& sketch) {
-  constexpr int alignment = 8;  // of parameters in a flat one, in elements of two bytes
   int elements = 0;
-  for (const ParameterInfo& each : parameters_of(sketch)) {
-    const std::vector<int> shape = shape_of(sketch, each.at);
-    elements += std::accumulate(shape.begin(), shape.end(), 1, std::multiplies<>());
-  }
-  return elements < alignment * sketch.world * static_cast<int>(sketch.units.size());
+  for (const ParameterInfo& each : parameters_of(sketch)) elements += elements_of(sketch, each.at);
+  return elements < flat_alignment * sketch.world * static_cast<int>(sketch.units.size());
 }
 
 // Element of all gradients.

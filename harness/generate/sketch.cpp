@@ -605,16 +605,13 @@ std::optional<std::string> bad_between(const Sketch& sketch, const Iteration& it
 // The norm of a rank without any gradient is in float32, whatever the others have.
 bool has_norm_of_one_dtype(const Sketch& sketch) {
   if (!is_fsdp1(sketch) || (sketch.dtype == "float32" && !keeps_low_gradients(sketch))) return true;
-  constexpr int alignment = 8;  // of parameters in a flat one, in elements of two bytes
   for (std::size_t i = 0; i < sketch.units.size(); ++i) {
     if (!original_parameters(sketch, sketch.units[i])) return true;
     int elements = 0;
-    for (const ParameterInfo& each : parameters_of(sketch)) {
-      const std::vector<int> shape = shape_of(sketch, each.at);
+    for (const ParameterInfo& each : parameters_of(sketch))
       if (unit_of(sketch, each.at) == static_cast<int>(i) && has_gradient(sketch, each.at))
-        elements += std::accumulate(shape.begin(), shape.end(), 1, std::multiplies<>());
-    }
-    if (elements >= alignment * shard_group(sketch, sketch.units[i])) return true;
+        elements += elements_of(sketch, each.at);
+    if (elements >= flat_alignment * shard_group(sketch, sketch.units[i])) return true;
   }
   return false;
 }
@@ -660,7 +657,6 @@ std::optional<std::string> bad_side(const Sketch& sketch) {
   const std::vector<ParameterInfo> all = parameters_of(sketch);
   for (const Iteration& iteration : sketch.iterations) {
     bool waits = false;
-    if (iteration.late && iteration.zero_grad == ZeroGrad::keep) return "nothing is set to zero";
     for (const MicroBatch& each : iteration.micro_batches) {
       if (each.uses != Uses::both && !has_side(sketch)) return "there is no side";
       if (each.uses == Uses::side && (!sketch.frozen.empty() || !sketch.ignored.empty() || sketch.guard ||
@@ -676,7 +672,7 @@ std::optional<std::string> bad_side(const Sketch& sketch) {
           if (reaches(each.uses, sketch, parameter)) reached.insert(unit_of(sketch, parameter.at));
         }
         if (waits && each.sync && (holding != reached || !sketch.auto_wrap.is_null()))
-          return "FP-ACC-1: gradients that wait for a backward of their unit";
+          return "FP-SYNC-2: gradients that wait for a backward of their unit";
       }
       waits = !each.sync;
     }
@@ -695,6 +691,7 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
   if (freezes_unreduced(sketch)) return "frozen members and gradients that are not reduced";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.micro_batches.empty()) return "nothing to do";
+    if (iteration.late && iteration.zero_grad == ZeroGrad::keep) return "nothing is set to zero";
     if (&iteration == &sketch.iterations.front() &&
         (asks_inner_units_first(sketch) || takes_part_for_root(sketch)))
       return "no root yet";
@@ -950,6 +947,11 @@ std::vector<int> shape_of(const Sketch& sketch, const ParameterAt& at) {
     out = at.module.inner == 0 ? holder.middle : holder.width;
   }
   return at.name == "bias" ? std::vector{out} : std::vector{out, in};
+}
+
+int elements_of(const Sketch& sketch, const ParameterAt& at) {
+  const std::vector<int> shape = shape_of(sketch, at);
+  return std::accumulate(shape.begin(), shape.end(), 1, std::multiplies<>());
 }
 
 bool frees_after_forward(const Sketch& sketch, const Unit& unit) {

@@ -220,6 +220,8 @@ bool recomputes(const Sketch& sketch);           // any block
 bool has_optimizer_state(const Sketch& sketch);  // at the end
 bool calls_root_as_graph(const Sketch& sketch);
 std::vector<int> shape_of(const Sketch& sketch, const ParameterAt& parameter);
+int elements_of(const Sketch& sketch, const ParameterAt& parameter);
+constexpr int flat_alignment = 8;  // of parameters in a flat one, in elements of two bytes
 // Of each unit: whether it is whole between a forward and what comes after it.
 bool frees_after_forward(const Sketch& sketch, const Unit& unit);
 
