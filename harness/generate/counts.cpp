@@ -33,8 +33,7 @@ class Walk {
     for (std::size_t i = 0; i < units_.size(); ++i)
       units_[i].sharded = !units_[i].parameters.empty() && is_sharded(sketch, sketch.units[i]);
     for (const ParameterInfo& each : parameters_)
-      for (const ParameterAt& pattern : sketch.frozen)
-        if (takes(pattern, each.at)) frozen_.insert(each.name);
+      if (is_frozen(sketch, each.at)) frozen_.insert(each.name);
     // A replica that holds everything is a group of one.
     replicas_ = !sketch.mesh.empty() && sketch.mesh[0] > 1;
   }
@@ -138,10 +137,7 @@ class Walk {
         if (unit.sharded) ++reductions;
         if (replicas_ || (fsdp1_ && !unit.sharded && sketch_.world > 1)) ++replicated;
       }
-      if (unit.sharded) unit.gathered = after_backward(i, micro_batch, plain);
-      // PyTorch leaves it whole where its strategy does after a forward.
-      if (unit.sharded && fsdp1_ && !has_gradient && !unit.frees_after_forward)
-        unit.gathered = Gathered::unknown;
+      if (unit.sharded) unit.gathered = after_backward(i, micro_batch, plain, has_gradient);
     }
     if (plain) counts.gathers_in_backward = gathers;
     if (counted) counts.reduce_scatters = reductions;
@@ -157,8 +153,10 @@ class Walk {
       forwards_in_vain_ = true;
   }
 
-  Gathered after_backward(std::size_t i, const MicroBatch& micro_batch, bool plain) const {
+  Gathered after_backward(std::size_t i, const MicroBatch& micro_batch, bool plain, bool reached) const {
     if (fsdp1_) {
+      // PyTorch leaves it whole where its strategy does after a forward.
+      if (!reached && !units_[i].frees_after_forward) return Gathered::unknown;
       const std::string strategy = sketch_.units[i].settings.value("sharding_strategy", "FULL_SHARD");
       const bool keeps = strategy == "SHARD_GRAD_OP" || strategy == "_HYBRID_SHARD_ZERO2";
       if (micro_batch.sync || !keeps) return Gathered::no;

@@ -73,10 +73,8 @@ bool accumulates(const Sketch& sketch) {
 
 bool is_frozen(const Sketch& sketch, const Unit& unit) {
   const std::vector<ParameterInfo> owned = owned_by(sketch, unit);
-  return !owned.empty() && std::all_of(owned.begin(), owned.end(), [&](const ParameterInfo& each) {
-    return std::any_of(sketch.frozen.begin(), sketch.frozen.end(),
-                       [&](const ParameterAt& pattern) { return takes(pattern, each.at); });
-  });
+  return !owned.empty() && std::all_of(owned.begin(), owned.end(),
+                                       [&](const ParameterInfo& each) { return is_frozen(sketch, each.at); });
 }
 
 bool waits_for_gradients(const Sketch& sketch) {
@@ -95,16 +93,15 @@ bool holds_little(const Sketch& sketch) {
 
 // Element of all gradients.
 bool asks_for_the_greatest(const Sketch& sketch) {
-  return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [](const Iteration& iteration) {
-    const auto& before = iteration.micro_batches.front().before;
-    return iteration.clip == Clip::largest ||
-           std::any_of(before.begin(), before.end(),
-                       [](const Aside& each) { return each.kind == AsideKind::clip && !each.value; });
-  });
+  return std::any_of(sketch.iterations.begin(), sketch.iterations.end(),
+                     [](const Iteration& each) { return each.clip == Clip::largest; }) ||
+         any_aside(sketch, [](const Aside& each) { return each.kind == AsideKind::clip && !each.value; });
 }
 
 std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
   for (const Unit& unit : sketch.units) {
+    if (unit.modules.size() > 1 && has_side(sketch))
+      return "gathers a unit of several modules for a gradient of the last one's output alone";
     if (unit.modules.size() > 1 && recomputes(sketch))
       return "takes a recomputed module for one that has run in the unit's next forward";
     if (unit.settings.value("reshard_after_forward", Json()) == 1)
@@ -118,21 +115,16 @@ std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
     if (const int unit = unit_of(sketch, each);
         unit >= 0 && sketch.units[unit].settings.value("reshard_after_forward", Json()).is_number())
       return "cannot gather again what is cut on another dimension and lies with a smaller group";
-  for (const Iteration& iteration : sketch.iterations)
-    for (const Aside& each : iteration.micro_batches.front().before)
-      if (each.kind == AsideKind::foreign_state &&
-          (!sketch.mesh.empty() || has_block(sketch, BlockKind::empty)))
-        return "loads shards of its own mesh alone, and such as it shards itself";
+  if (has_aside(sketch, AsideKind::foreign_state) &&
+      (!sketch.mesh.empty() || has_block(sketch, BlockKind::empty)))
+    return "loads shards of its own mesh alone, and such as it shards itself";
   if (sketch.scale != 0 && !sketch.ignored.empty())
     return "its scaler takes sharded gradients or plain ones, not both";
-  for (const Unit& unit : sketch.units)
-    if (unit.modules.size() > 1 && has_side(sketch))
-      return "gathers a unit of several modules for a gradient of the last one's output alone";
+  if (asks_for_the_greatest(sketch) && has_empty_shard(sketch))
+    return "raises for the infinity norm on a rank that holds nothing of a gradient";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.overflow) return "its testee writes plain values, which gradients of shards are not";
     const auto& before = iteration.micro_batches.front().before;
-    if (asks_for_the_greatest(sketch) && has_empty_shard(sketch))
-      return "raises for the infinity norm on a rank that holds nothing of a gradient";
     for (const Aside& each : before)
       if (each.kind == AsideKind::optimizer_state && each.value)
         return "gives a new optimizer no state where gradients are left, and then has nowhere to load a full "
@@ -149,24 +141,15 @@ bool clips(const Sketch& sketch) {
 
 // Something else than values, to a gradient that waits.
 bool assigns(const Sketch& sketch) {
-  for (const Iteration& iteration : sketch.iterations)
-    for (const MicroBatch& micro_batch : iteration.micro_batches)
-      for (const Aside& each : micro_batch.before)
-        if (each.kind == AsideKind::assign_gradient && each.options.at("how") != "inplace") return true;
-  return false;
+  return any_aside(sketch, [](const Aside& each) {
+    return each.kind == AsideKind::assign_gradient && each.options.at("how") != "inplace";
+  });
 }
 
 // In a scope.
 bool shows_gradients(const Sketch& sketch) {
-  const auto any = [](const std::vector<Aside>& asides) {
-    return std::any_of(asides.begin(), asides.end(), [](const Aside& each) {
-      return each.kind == AsideKind::summon && each.options.value("with_grads", false);
-    });
-  };
-  return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [&](const Iteration& iteration) {
-    return any(iteration.before_step) ||
-           std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
-                       [&](const MicroBatch& each) { return any(each.before); });
+  return any_aside(sketch, [](const Aside& each) {
+    return each.kind == AsideKind::summon && each.options.value("with_grads", false);
   });
 }
 
@@ -238,8 +221,7 @@ std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
     if (!pytorch_refuses(each)) return "does not refuse everything";
   const bool loads_state =
       has_aside(sketch, AsideKind::optimizer_state) || (sketch.resumed && has_optimizer_state(sketch));
-  if (loads_state &&
-      (has_block(sketch, BlockKind::spare) || has_block(sketch, BlockKind::empty) || has_side(sketch)))
+  if (loads_state && (leaves_layers_out(sketch) || has_block(sketch, BlockKind::empty)))
     return "wants a state of each parameter, also of unused ones";
   if (loads_state && has_aside(sketch, AsideKind::set_requires_grad))
     return "wants a state of what was frozen before the first step, and drops that of what was frozen after "

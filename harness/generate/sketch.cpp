@@ -1,7 +1,6 @@
 #include "harness/generate/sketch.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <set>
 
@@ -31,11 +30,6 @@ std::vector<std::string> inner_names(const Block& block) {
     default:
       return {};
   }
-}
-
-bool is_frozen(const Sketch& sketch, const ParameterAt& at) {
-  return std::any_of(sketch.frozen.begin(), sketch.frozen.end(),
-                     [&](const ParameterAt& pattern) { return takes(pattern, at); });
 }
 
 bool is_hybrid(const Unit& unit) {
@@ -224,8 +218,7 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
     return fsdp1 && !original_parameters(sketch, unit);
   });
   if (sketch.resumed && has_optimizer_state(sketch) && flat &&
-      (has_block(sketch, BlockKind::spare) || has_side(sketch) ||
-       has_aside(sketch, AsideKind::set_requires_grad)))
+      (leaves_layers_out(sketch) || has_aside(sketch, AsideKind::set_requires_grad)))
     return "a flat parameter has a state of members that never had a gradient";
   for (const Unit& unit : sketch.units)
     if ((fsdp1 || low_precision(sketch)) && (unit.divide_factor != 0 || unit.force_sum || unit.hook != 0))
@@ -312,8 +305,7 @@ std::optional<std::string> bad_dtypes(const Sketch& sketch) {
 // Of what has no gradient a flat parameter has one of zeros.
 std::optional<std::string> bad_decay(const Sketch& sketch) {
   if (sketch.weight_decay == 0 || !is_fsdp1(sketch)) return std::nullopt;
-  if (!sketch.frozen.empty() || has_block(sketch, BlockKind::spare) || has_side(sketch) ||
-      has_aside(sketch, AsideKind::set_requires_grad))
+  if (!sketch.frozen.empty() || leaves_layers_out(sketch) || has_aside(sketch, AsideKind::set_requires_grad))
     return "decay without a gradient";
   return std::nullopt;
 }
@@ -322,10 +314,9 @@ std::optional<std::string> bad_decay(const Sketch& sketch) {
 std::optional<std::string> bad_step_in_backward(const Sketch& sketch) {
   if (!sketch.step_in_backward) return std::nullopt;
   if (is_fsdp1(sketch) || sketch.scale != 0 || !sketch.frozen.empty() || !sketch.ignored.empty() ||
-      has_block(sketch, BlockKind::spare) || has_block(sketch, BlockKind::empty) ||
-      has_block(sketch, BlockKind::twice) || has_side(sketch) ||
-      has_aside(sketch, AsideKind::set_requires_grad) || has_aside(sketch, AsideKind::failed_backward) ||
-      has_aside(sketch, AsideKind::optimizer_state))
+      leaves_layers_out(sketch) || has_block(sketch, BlockKind::empty) ||
+      has_block(sketch, BlockKind::twice) || has_aside(sketch, AsideKind::set_requires_grad) ||
+      has_aside(sketch, AsideKind::failed_backward) || has_aside(sketch, AsideKind::optimizer_state))
     return "FS-HOOK-1: each parameter once for each reduction";
   for (const Iteration& iteration : sketch.iterations) {
     if (iteration.clip != Clip::none || iteration.step || !iteration.before_step.empty())
@@ -849,9 +840,9 @@ bool original_parameters(const Sketch& sketch, const Unit& unit) {
 }
 
 bool has_gradient(const Sketch& sketch, const ParameterAt& parameter) {
-  if (has_aside(sketch, AsideKind::set_requires_grad) || unit_of(sketch, parameter) < 0) return false;
-  for (const ParameterAt& pattern : sketch.frozen)
-    if (takes(pattern, parameter)) return false;
+  if (has_aside(sketch, AsideKind::set_requires_grad) || unit_of(sketch, parameter) < 0 ||
+      is_frozen(sketch, parameter))
+    return false;
   const std::vector<ParameterInfo> all = parameters_of(sketch);
   return std::any_of(all.begin(), all.end(), [&](const ParameterInfo& each) {
     if (each.at != parameter) return false;
@@ -862,15 +853,19 @@ bool has_gradient(const Sketch& sketch, const ParameterAt& parameter) {
   });
 }
 
-bool has_aside(const Sketch& sketch, AsideKind kind) {
+bool any_aside(const Sketch& sketch, const std::function<bool(const Aside&)>& is_one) {
   const auto in = [&](const std::vector<Aside>& asides) {
-    return std::any_of(asides.begin(), asides.end(), [&](const Aside& each) { return each.kind == kind; });
+    return std::any_of(asides.begin(), asides.end(), is_one);
   };
   return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [&](const Iteration& iteration) {
     return in(iteration.before_step) ||
            std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
                        [&](const MicroBatch& each) { return in(each.before); });
   });
+}
+
+bool has_aside(const Sketch& sketch, AsideKind kind) {
+  return any_aside(sketch, [&](const Aside& each) { return each.kind == kind; });
 }
 
 bool has_block(const Sketch& sketch, BlockKind kind) {
@@ -880,6 +875,15 @@ bool has_block(const Sketch& sketch, BlockKind kind) {
 
 bool has_side(const Sketch& sketch) {
   return has_block(sketch, BlockKind::side);
+}
+
+bool leaves_layers_out(const Sketch& sketch) {
+  return has_block(sketch, BlockKind::spare) || has_side(sketch);
+}
+
+bool is_frozen(const Sketch& sketch, const ParameterAt& at) {
+  return std::any_of(sketch.frozen.begin(), sketch.frozen.end(),
+                     [&](const ParameterAt& pattern) { return takes(pattern, at); });
 }
 
 bool reaches(Uses uses, const Sketch& sketch, const ParameterInfo& parameter) {

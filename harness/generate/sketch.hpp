@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -211,9 +212,12 @@ int width_into(const Sketch& sketch, const ModuleAt& module);  // of what a modu
 bool leaves_whole(AsideKind kind);  // units that it does not free, for what comes next
 bool original_parameters(const Sketch& sketch, const Unit& unit);
 bool has_gradient(const Sketch& sketch, const ParameterAt& parameter);  // after every backward
+bool any_aside(const Sketch& sketch, const std::function<bool(const Aside&)>& is_one);
 bool has_aside(const Sketch& sketch, AsideKind kind);
 bool has_block(const Sketch& sketch, BlockKind kind);
-bool has_side(const Sketch& sketch);  // a second output
+bool has_side(const Sketch& sketch);           // a second output
+bool leaves_layers_out(const Sketch& sketch);  // where no loss, or not every one, comes to them
+bool is_frozen(const Sketch& sketch, const ParameterAt& parameter);  // from the beginning
 // Whether a loss of these outputs asks for its gradient.
 bool reaches(Uses uses, const Sketch& sketch, const ParameterInfo& parameter);
 bool recomputes(const Sketch& sketch);           // any block

@@ -305,8 +305,8 @@ class Writer {
         for (std::size_t k = i; k < (together ? unit.modules.size() : i + 1); ++k)
           written["modules"].push_back(path_of(sketch_, unit.modules[k]));
         // A flat parameter is frozen, and has a state, as a whole.
-        const bool in_part = !sketch_.frozen.empty() || has_block(sketch_, BlockKind::spare) ||
-                             has_side(sketch_) || has_aside(sketch_, AsideKind::set_requires_grad);
+        const bool in_part = !sketch_.frozen.empty() || leaves_layers_out(sketch_) ||
+                             has_aside(sketch_, AsideKind::set_requires_grad);
         if (sketch_.resumed->api == "fsdp" && in_part) written["use_orig_params"] = true;
         text += "      - " + flow(written) + "\n";
       }
@@ -747,8 +747,8 @@ class Writer {
   bool counts_hooks() const {
     if (sketch_.step_in_backward) return true;
     if (sketch_.api != "fsdp" || !sketch_.auto_wrap.is_null() || !sketch_.frozen.empty()) return false;
-    return !has_block(sketch_, BlockKind::twice) && !has_block(sketch_, BlockKind::spare) &&
-           !has_side(sketch_) && !recomputes(sketch_) && !has_aside(sketch_, AsideKind::set_requires_grad) &&
+    return !has_block(sketch_, BlockKind::twice) && !leaves_layers_out(sketch_) && !recomputes(sketch_) &&
+           !has_aside(sketch_, AsideKind::set_requires_grad) &&
            !has_aside(sketch_, AsideKind::failed_backward) && !has_aside(sketch_, AsideKind::failed_forward);
   }
 

@@ -41,12 +41,17 @@ TEST(Draw, ComesUponEverything) {
   std::set<std::string> apis;
   std::set<int> worlds, kinds, asides;
   bool mesh = false, list = false, frozen = false, ignored = false, policy = false, low = false, clip = false;
+  std::set<Uses> uses;
+  bool nested = false, late = false, part = false, over = false, order_checked = false;
   bool loud = false, looked_at = false, eval_in_full = false, gradient_in_scope = false;
   std::set<std::string> dtypes;
   bool cast_late = false, halves = false, decay = false, hook = false, begun = false, second = false;
   for (int index = 0; index < 5 * many; ++index) {
     const Sketch sketch = draw_sketch(3, index, 0);
     dtypes.insert(sketch.dtype);
+    order_checked = order_checked || sketch.order_checked;
+    over = over || (sketch.resumed && !sketch.resumed->over.empty());
+    part = part || any_aside(sketch, [](const Aside& each) { return each.options.contains("part"); });
     cast_late = cast_late || sketch.cast_late;
     halves = halves || !sketch.halves.empty();
     second = second || !sketch.second.empty();
@@ -56,6 +61,7 @@ TEST(Draw, ComesUponEverything) {
     for (const Block& block : sketch.blocks) kinds.insert(static_cast<int>(block.kind));
     for (const Iteration& iteration : sketch.iterations) {
       clip = clip || iteration.clip != Clip::none;
+      late = late || iteration.late;
       for (const MicroBatch& each : iteration.micro_batches)
         for (const Aside& aside : each.before) {
           asides.insert(static_cast<int>(aside.kind));
@@ -63,6 +69,8 @@ TEST(Draw, ComesUponEverything) {
         }
       for (const MicroBatch& each : iteration.micro_batches) {
         looked_at = looked_at || each.looked_at;
+        nested = nested || each.nested;
+        uses.insert(each.uses);
         loud = loud || each.loud;
         eval_in_full = eval_in_full || (each.eval && sketch.full_precision_in_eval);
       }
@@ -87,6 +95,8 @@ TEST(Draw, ComesUponEverything) {
   EXPECT_TRUE(mesh && list && frozen && ignored && policy && low && clip);
   EXPECT_THAT(dtypes, testing::ElementsAre("bfloat16", "float16", "float32", "float64"));
   EXPECT_TRUE(cast_late && halves && decay && hook && begun && second);
+  EXPECT_THAT(uses, testing::ElementsAre(Uses::both, Uses::main, Uses::side));
+  EXPECT_TRUE(nested && late && part && over && order_checked);
   EXPECT_TRUE(loud && looked_at && eval_in_full && gradient_in_scope);
 }
 
