@@ -234,6 +234,8 @@ std::optional<std::string> why_not_for_pytorch(const Sketch& sketch) {
         return "computes with what a scope was to discard, in units that were whole";
       if (each.kind == AsideKind::optimizer_state && whole)
         return "names the optimizer's parameters by what the module shows, also while units are whole";
+      if (each.kind == AsideKind::foreign_state && whole && !is_fsdp1(sketch))
+        return "cannot load shards into what a forward has left whole";
       if (each.kind == AsideKind::local_state && whole)
         return "computes with what was whole before a local state dict was loaded";
       whole = whole || leaves_whole(each.kind);

@@ -281,6 +281,10 @@ std::optional<std::string> bad_dtypes(const Sketch& sketch) {
           (iteration.clip == Clip::sum || has_aside(sketch, AsideKind::clip) || each.loud))
         return "a sum that a small dtype cannot hold";
   if (!mixed) return std::nullopt;
+  const bool clips = std::any_of(sketch.iterations.begin(), sketch.iterations.end(),
+                                 [](const Iteration& each) { return each.clip != Clip::none; });
+  if (clips && (leaves_layers_out(sketch) || has_block(sketch, BlockKind::empty)))
+    return "no clause says whether what has no gradient counts in the dtype of a norm";
   if (sketch.resumed || has_aside(sketch, AsideKind::set_requires_grad) || !sketch.auto_wrap.is_null())
     return "FS-DTYPE-1: what is trained in a unit is of one dtype";
   const std::vector<ParameterInfo> all = parameters_of(sketch);
