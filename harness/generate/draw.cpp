@@ -51,7 +51,7 @@ constexpr int hook = 10;          // of fully_shard's
 constexpr int async_gathers = 8;  // of fully_shard's
 constexpr int frozen = 20;
 constexpr int ignored = 10;
-constexpr int aside = 65;
+constexpr int aside = 65, second_aside = 50;
 constexpr int before_step = 30;
 constexpr int clip = 20;
 constexpr int chain = 15;
@@ -60,6 +60,9 @@ constexpr int columns = 35;  // of fully_shard's
 constexpr int meta = 12;
 constexpr int synced = 12;                         // of FSDP1's
 constexpr int offload = 8;                         // skipped where there is no accelerator
+constexpr int host_inputs = 40;                    // of these
+constexpr int load_over = 40;                      // of FSDP1's loads
+constexpr int whole_unit = 40;                     // of what is frozen
 constexpr int comm_hook = 15;                      // of fsdp's
 constexpr int divide_factor = 15, force_sum = 10;  // of fully_shard's
 constexpr int scale = 12;
@@ -70,7 +73,7 @@ constexpr int second = 12;
 constexpr int policy_of_one = 15;  // of those that compute in full precision: a policy without param_dtype
 constexpr int keep_low = 20;       // of FSDP1's of a low precision
 constexpr int eval = 12;
-constexpr int trained_after_all = 20;       // of what is frozen
+constexpr int trained_after_all = 35;       // of what is frozen
 constexpr int loud = 60;                    // of several micro-batches in low precision
 constexpr int full_precision_in_eval = 50;  // of FSDP1's of a low precision
 constexpr int guard = 20;
@@ -78,9 +81,34 @@ constexpr int order_checked = 6;  // of FSDP1's
 constexpr int between = 15;       // of FSDP1's micro-batches: something is done to gradients
 constexpr int late = 15;
 constexpr int side = 25;
-constexpr int refusal = 80;  // and as often a second one
+constexpr int part_scope = 60;  // of fsdp's scopes
+constexpr int refusal = 80;     // and as often a second one
 constexpr int resumed = 20;
 }  // namespace chance
+
+// A sketch with as many of its asides as fit together, taken in their order, so that one of them does not cost a whole drawing;
+// nothing where it is illegal without any.
+std::optional<Sketch> without_misfits(const Sketch& drawn) {
+  Sketch sketch = drawn;
+  for (Iteration& iteration : sketch.iterations) {
+    iteration.before_step.clear();
+    for (MicroBatch& each : iteration.micro_batches) each.before.clear();
+  }
+  if (why_illegal(sketch)) return std::nullopt;
+  const auto add = [&](std::vector<Aside>& to, const std::vector<Aside>& asides) {
+    for (const Aside& each : asides) {
+      to.push_back(each);
+      if (why_illegal(sketch)) to.pop_back();
+    }
+  };
+  for (std::size_t i = 0; i < sketch.iterations.size(); ++i) {
+    Iteration& iteration = sketch.iterations[i];
+    for (std::size_t k = 0; k < iteration.micro_batches.size(); ++k)
+      add(iteration.micro_batches[k].before, drawn.iterations[i].micro_batches[k].before);
+    add(iteration.before_step, drawn.iterations[i].before_step);
+  }
+  return sketch;
+}
 
 class Drawing {
  public:
@@ -102,7 +130,7 @@ class Drawing {
       draw_refusals();
       sketch_.data_seed = 1 + dice_.below(1'000'000);
       draw_resumed();
-      if (!why_illegal(sketch_)) return sketch_;
+      if (auto fitting = without_misfits(sketch_)) return *fitting;
     }
   }
 
@@ -295,7 +323,10 @@ class Drawing {
       return dice_.percent(50) ? at : ParameterAt{at.module, ""};
     };
     if (chain_) return;
-    if (dice_.percent(chance::frozen)) sketch_.frozen.push_back(some());
+    if (dice_.percent(chance::frozen))
+      sketch_.frozen.push_back(dice_.percent(chance::whole_unit)
+                                   ? ParameterAt{dice_.one_of(sketch_.units).modules.front(), ""}
+                                   : some());
     if (dice_.percent(sketch_.auto_wrap.is_null() ? chance::ignored : 3 * chance::ignored))
       sketch_.ignored.push_back(some());
     if (sketch_.frozen.empty() && !sketch_.ignored.empty() && dice_.percent(30))
@@ -324,6 +355,7 @@ class Drawing {
                    dice_.percent(chance::meta);
     sketch_.synced = fsdp1() && !sketch_.meta && sketch_.ignored.empty() && dice_.percent(chance::synced);
     sketch_.offload = sketch_.ignored.empty() && (fsdp1() || !sketch_.meta) && dice_.percent(chance::offload);
+    sketch_.host_inputs = sketch_.offload && dice_.percent(chance::host_inputs);
     if (sketch_.api == "fsdp" && sketch_.mesh.empty() && sketch_.world > 1 &&
         dice_.percent(chance::comm_hook))
       sketch_.comm_hook = dice_.one_of<double>({1.0, 0.5});
@@ -405,6 +437,11 @@ class Drawing {
         aside.at = dice_.one_of(all).at;
         while (!sketch_.frozen.empty() && !takes(sketch_.frozen.front(), aside.at) && dice_.percent(80))
           aside.at = dice_.one_of(all).at;
+        if (aside.options.contains("part")) aside.at = of_inner_unit().value_or(aside.at);
+        break;
+      case AsideKind::full_state:
+      case AsideKind::sharded_state:
+        if (fsdp1() && dice_.percent(chance::load_over)) aside.at = dice_.one_of(all).at;
         break;
       case AsideKind::part_forward:
       case AsideKind::part_state:
@@ -428,16 +465,27 @@ class Drawing {
     return aside;
   }
 
+  // A parameter of a unit that is not the root's.
+  std::optional<ParameterAt> of_inner_unit() {
+    std::vector<ParameterAt> found;
+    for (const ParameterInfo& each : parameters_of(sketch_)) {
+      const int unit = unit_of(sketch_, each.at);
+      if (unit >= 0 && !sketch_.units[unit].modules.front().is_root()) found.push_back(each.at);
+    }
+    return found.empty() ? std::nullopt : std::optional(dice_.one_of(found));
+  }
+
   void draw_scope(Aside& aside) {
     aside.value = false;
     for (const char* key : {"recurse", "writeback"})
       if (dice_.percent(40)) aside.options[key] = false;
-    if (dice_.percent(30)) aside.options = {{"rank0_only", true}, {"writeback", false}};
-    if (sketch_.api == "fsdp" && sketch_.units.size() > 1 && dice_.percent(25)) {
-      aside.options.erase("rank0_only");
+    // Before the root has run, a part would take itself for the root.
+    if (sketch_.api == "fsdp" && !sketch_.iterations.empty() && of_inner_unit() &&
+        dice_.percent(chance::part_scope)) {
       aside.options["part"] = true;
       return;
     }
+    if (dice_.percent(30)) aside.options = {{"rank0_only", true}, {"writeback", false}};
     if (original_parameters(sketch_, sketch_.units.back()) && dice_.percent(50))
       aside.options["with_grads"] = true;
   }
@@ -478,11 +526,13 @@ class Drawing {
                                           AsideKind::failed_forward, AsideKind::failed_forward,
                                           fsdp1() ? AsideKind::summon : AsideKind::failed_forward,
                                           AsideKind::write_gradient, AsideKind::write_gradient});
+    aside.at = {};
     if (aside.kind == AsideKind::write_gradient) aside.at = dice_.one_of(parameters_of(sketch_)).at;
     if (aside.kind == AsideKind::summon) {
       aside.at = dice_.one_of(parameters_of(sketch_)).at;
       aside.options = Json::object();
       draw_scope(aside);
+      aside.options.erase("part");  // which shows no gradients
       aside.value = has_gradient(sketch_, aside.at) && aside.options.contains("with_grads") &&
                     !aside.options.contains("rank0_only") && !aside.options.contains("recurse");
     }
@@ -556,7 +606,7 @@ class Drawing {
       made.before.back().value = true;
     }
     if (number == 0 && dice_.percent(chance::aside)) made.before.push_back(draw_aside());
-    if (number == 0 && dice_.percent(chance::aside / 2)) made.before.push_back(draw_aside());
+    if (number == 0 && dice_.percent(chance::second_aside)) made.before.push_back(draw_aside());
     if (number > 0 && dice_.percent(10)) made.before.push_back(aside_of(AsideKind::no_grad_forward));
     if (number > 0 && fsdp1() && sketch_.scale == 0 && dice_.percent(chance::between)) draw_between(made);
     if (number > 0 && sketch_.units.size() > 1 && !low_precision_ && dice_.percent(10)) {

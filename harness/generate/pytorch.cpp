@@ -58,11 +58,19 @@ bool is_unreached(const Sketch& sketch, const Unit& unit) {
     return std::any_of(owned.begin(), owned.end(),
                        [&](const ParameterInfo& each) { return reaches(uses, sketch, each); });
   };
-  if (owned.empty()) return false;
-  for (const Iteration& iteration : sketch.iterations)
-    for (const MicroBatch& each : iteration.micro_batches)
-      if (!reached_by(each.uses)) return true;
-  return false;
+  return !owned.empty() &&
+         any_micro_batch(sketch, [&](const MicroBatch& each) { return !reached_by(each.uses); });
+}
+
+// Some of its parameters, by one backward.
+bool is_reached_in_part(const Sketch& sketch, const Unit& unit) {
+  const std::vector<ParameterInfo> owned = owned_by(sketch, unit);
+  return any_micro_batch(sketch, [&](const MicroBatch& each) {
+    const auto reached = std::count_if(owned.begin(), owned.end(), [&](const ParameterInfo& parameter) {
+      return reaches(each.uses, sketch, parameter);
+    });
+    return reached > 0 && reached < static_cast<std::ptrdiff_t>(owned.size());
+  });
 }
 
 bool accumulates(const Sketch& sketch) {
@@ -78,10 +86,7 @@ bool is_frozen(const Sketch& sketch, const Unit& unit) {
 }
 
 bool waits_for_gradients(const Sketch& sketch) {
-  return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [](const Iteration& iteration) {
-    return std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
-                       [](const MicroBatch& each) { return !each.sync; });
-  });
+  return any_micro_batch(sketch, [](const MicroBatch& each) { return !each.sync; });
 }
 
 // Some rank may hold nothing of the model.
@@ -108,6 +113,9 @@ std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
       return "writes into its log, and does not warn, that to one rank means no resharding";
     if (is_unreached(sketch, unit) && waits_for_gradients(sketch))
       return "looks for waiting gradients in what was never gathered";
+    if (unit.settings.value("mixed_precision", Json::object()).contains("reduce_dtype") &&
+        is_reached_in_part(sketch, unit) && waits_for_gradients(sketch))
+      return "takes no new gradients beside those that wait in another dtype";
     if (unit.divide_factor != 0 && shard_group(sketch, unit) == 1)
       return "divides otherwise by a factor where a shard group is of one";
   }

@@ -141,8 +141,8 @@ class Smaller {
       with([&](Sketch& s) { s.columns = without(s.columns, i); });
     for (std::size_t i = 0; i < sketch_.halves.size(); ++i)
       with([&](Sketch& s) { s.halves = without(s.halves, i); });
-    for (bool Sketch::*flag : {&Sketch::meta, &Sketch::async_gathers, &Sketch::synced, &Sketch::offload,
-                               &Sketch::step_in_backward})
+    for (bool Sketch::*flag : {&Sketch::meta, &Sketch::async_gathers, &Sketch::synced, &Sketch::host_inputs,
+                               &Sketch::offload, &Sketch::step_in_backward})
       with([&](Sketch& s) { s.*flag = false; });
     with([](Sketch& s) { s.resumed.reset(); });
     if (sketch_.resumed) {

@@ -201,6 +201,7 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
   // What is not offloaded and what is need optimizers of their own.
   if (sketch.offload && sketch.meta && !fsdp1) return "FS-ERR-1: memory is given where the model computes";
   if (sketch.offload && !sketch.ignored.empty()) return "ignored parameters are not offloaded";
+  if (sketch.host_inputs && !sketch.offload) return "where all memory is the host's";
   if (sketch.comm_hook != 0 && (sketch.api != "fsdp" || !sketch.mesh.empty() || sketch.world == 1))
     return "FP-HOOK-4: not over replicas";
   // What no unit holds goes another way on every rank, and stands in a checkpoint once.
@@ -386,6 +387,10 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
     case AsideKind::summon_mutate:
       if (!fsdp1 || aside.at.name.empty() || !named()) return "a parameter of FSDP1";
       return std::nullopt;
+    case AsideKind::full_state:
+    case AsideKind::sharded_state:
+      if (aside.at.name.empty()) return std::nullopt;
+      [[fallthrough]];
     case AsideKind::replace: {
       if (!fsdp1 || aside.at.name.empty() || !named()) return "a parameter of FSDP1";
       const int unit = unit_of(sketch, aside.at);
@@ -442,6 +447,9 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
       return std::nullopt;
     case AsideKind::failed_backward:
       if (!sketch.guard) return "nobody looks whether gradients are finite";
+      if (sketch.full_precision_in_eval &&
+          !any_micro_batch(sketch, [](const MicroBatch& each) { return !each.eval; }))
+        return "nobody knows whether it computes in a low precision";
       if (std::none_of(sketch.blocks.begin(), sketch.blocks.end(), [](const Block& block) {
             return block.kind != BlockKind::relu && block.kind != BlockKind::shift &&
                    block.kind != BlockKind::empty && block.kind != BlockKind::side;
@@ -459,13 +467,20 @@ std::optional<std::string> bad_aside(const Sketch& sketch, const Aside& aside, b
   }
 }
 
+bool saves_all(AsideKind kind) {
+  return kind == AsideKind::full_state || kind == AsideKind::sharded_state;
+}
+
 // A forward that no backward follows may leave parameters whole, and fully_shard forgets with the next shard what a whole
 // one was told, and FSDP1 does not see that another tensor has taken its place.
 bool changes_whole_parameters(const Sketch& sketch, const MicroBatch& micro_batch) {
-  const AsideKind change = is_fsdp1(sketch) ? AsideKind::replace : AsideKind::set_requires_grad;
+  const auto changes = [&](const Aside& each) {
+    if (!is_fsdp1(sketch)) return each.kind == AsideKind::set_requires_grad;
+    return each.kind == AsideKind::replace || (saves_all(each.kind) && !each.at.name.empty());
+  };
   bool whole = false;
   for (const Aside& each : micro_batch.before) {
-    if (each.kind == change && whole) return true;
+    if (changes(each) && whole) return true;
     whole = whole || leaves_whole(each.kind);
   }
   return false;
@@ -476,8 +491,8 @@ bool asks_inner_units_first(const Sketch& sketch) {
   const auto& before = sketch.iterations.front().micro_batches.front().before;
   return sketch.api == "composable" && (sketch.units.size() > 1 || !sketch.auto_wrap.is_null()) &&
          std::any_of(before.begin(), before.end(), [](const Aside& each) {
-           return each.kind == AsideKind::full_state || each.kind == AsideKind::sharded_state ||
-                  each.kind == AsideKind::first_rank_state || each.kind == AsideKind::summon;
+           return saves_all(each.kind) || each.kind == AsideKind::first_rank_state ||
+                  each.kind == AsideKind::summon;
          });
 }
 
@@ -551,11 +566,14 @@ std::optional<std::string> bad_optimizer_state(const Sketch& sketch, const Itera
   const auto saved = std::find_if(before.begin(), before.end(),
                                   [](const Aside& each) { return each.kind == AsideKind::optimizer_state; });
   if (saved == before.end()) return std::nullopt;
-  // A check of the model's output raises before backward has reached any unit.
-  const bool forward_only = !sketch.root_gain && std::any_of(before.begin(), saved, [](const Aside& each) {
-    return each.kind == AsideKind::failed_backward;
-  });
-  if (is_fsdp1(sketch) && forward_only) return "a new optimizer of parameters that forward has left whole";
+  // A check of the model's output raises before backward has reached any unit, or all but the root.
+  const bool failed = std::any_of(before.begin(), saved,
+                                  [](const Aside& each) { return each.kind == AsideKind::failed_backward; });
+  const bool left_whole =
+      failed && (!sketch.root_gain ||
+                 std::any_of(sketch.units.begin(), sketch.units.end(),
+                             [&](const Unit& unit) { return !frees_after_forward(sketch, unit); }));
+  if (is_fsdp1(sketch) && left_whole) return "a new optimizer of parameters that forward has left whole";
   // A scaler has one optimizer.
   if (sketch.scale != 0) return "an optimizer takes the place of another";
   for (const Iteration& earlier : sketch.iterations) {
@@ -623,11 +641,7 @@ std::optional<std::string> bad_order_check(const Sketch& sketch) {
   for (const AsideKind kind : {AsideKind::no_grad_forward, AsideKind::part_forward, AsideKind::failed_forward,
                                AsideKind::failed_backward})
     if (has_aside(sketch, kind)) return "another order than the first";
-  const auto evaluates = [](const Iteration& iteration) {
-    return std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
-                       [](const MicroBatch& each) { return each.eval; });
-  };
-  if (recomputes(sketch) || std::any_of(sketch.iterations.begin(), sketch.iterations.end(), evaluates))
+  if (recomputes(sketch) || any_micro_batch(sketch, [](const MicroBatch& each) { return each.eval; }))
     return "another order than the first";
   return std::nullopt;
 }
@@ -720,9 +734,10 @@ std::optional<std::string> bad_program(const Sketch& sketch) {
         return "no clause says which rows lie in a smaller group's piece where they do not divide";
       bool whole = false;
       for (std::size_t i = 0; i < each.before.size(); ++i) {
-        if (each.before[i].kind == AsideKind::summon && !each.before[i].options.value("recurse", true) &&
-            whole)
-          return "a scope of the root alone leaves other units as a forward has shown them";
+        const Json& options = each.before[i].options;
+        if (each.before[i].kind == AsideKind::summon && whole &&
+            (!options.value("recurse", true) || options.contains("part")))
+          return "a scope of some units leaves others as a forward has shown them";
         if (each.before[i].kind == AsideKind::write_gradient) return "only before a step";
         if (auto bad = bad_between(sketch, iteration, each, each.before[i])) return bad;
         if (each.before[i].kind == AsideKind::write && whole)
@@ -861,10 +876,14 @@ bool any_aside(const Sketch& sketch, const std::function<bool(const Aside&)>& is
   const auto in = [&](const std::vector<Aside>& asides) {
     return std::any_of(asides.begin(), asides.end(), is_one);
   };
+  return any_micro_batch(sketch, [&](const MicroBatch& each) { return in(each.before); }) ||
+         std::any_of(sketch.iterations.begin(), sketch.iterations.end(),
+                     [&](const Iteration& each) { return in(each.before_step); });
+}
+
+bool any_micro_batch(const Sketch& sketch, const std::function<bool(const MicroBatch&)>& is_one) {
   return std::any_of(sketch.iterations.begin(), sketch.iterations.end(), [&](const Iteration& iteration) {
-    return in(iteration.before_step) ||
-           std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(),
-                       [&](const MicroBatch& each) { return in(each.before); });
+    return std::any_of(iteration.micro_batches.begin(), iteration.micro_batches.end(), is_one);
   });
 }
 

@@ -73,7 +73,8 @@ enum class AsideKind {
   write_gradient,       // before a step: the same with its gradient
   drop_gradients,       // FSDP1: those of earlier micro-batches, to none if `value`, else to zero
   assign_gradient,      // FSDP1 with original parameters: to one that waits, as `options` say how
-  full_state,           // save, zero, load
+  // Save, zero, load; FSDP1 with original parameters: before the load another tensor takes the place of the parameter, if there is one.
+  full_state,
   sharded_state,
   first_rank_state,  // a full one for the first rank alone; fully_shard: zero, and load it from there
   local_state,       // FSDP1: save, zero, load
@@ -161,9 +162,10 @@ struct Sketch {
   std::vector<ParameterAt> halves;   // factors that are cast to bfloat16 before they are sharded
   std::vector<ParameterAt> columns;  // fully_shard: weights that are cut along their second dimension
   bool meta = false;                 // built without values
-  bool synced = false;   // FSDP1: ranks begin with values of their own, and units with the first one's
-  bool offload = false;  // of parameters, which takes an accelerator
-  double comm_hook = 0;  // fsdp: what a hook multiplies the sum over ranks by; 0: no hook
+  bool synced = false;       // FSDP1: ranks begin with values of their own, and units with the first one's
+  bool offload = false;      // of parameters, which takes an accelerator
+  bool host_inputs = false;  // with offloaded parameters: inputs come out of host memory
+  double comm_hook = 0;      // fsdp: what a hook multiplies the sum over ranks by; 0: no hook
   Prefetch prefetch = Prefetch::by_itself;  // fully_shard, of a chain of layers
   bool guard = false;                 // backward looks behind the last block whether gradients are finite
   double scale = 0;                   // of the loss, by a gradient scaler; 0: none
@@ -214,6 +216,7 @@ bool original_parameters(const Sketch& sketch, const Unit& unit);
 bool has_gradient(const Sketch& sketch, const ParameterAt& parameter);  // after every backward
 bool any_aside(const Sketch& sketch, const std::function<bool(const Aside&)>& is_one);
 bool has_aside(const Sketch& sketch, AsideKind kind);
+bool any_micro_batch(const Sketch& sketch, const std::function<bool(const MicroBatch&)>& is_one);
 bool has_block(const Sketch& sketch, BlockKind kind);
 bool has_side(const Sketch& sketch);           // a second output
 bool leaves_layers_out(const Sketch& sketch);  // where no loss, or not every one, comes to them

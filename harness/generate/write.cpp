@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <set>
 
 #include "harness/generate/counts.hpp"
@@ -345,12 +346,17 @@ class Writer {
   }
 
   Json forward(const Json& input) const {
-    if (!has_side(sketch_)) return {{"forward", input}};
-    return {{"forward", {{"input", input}, {"output", {"output", "beside"}}}}};
+    if (!has_side(sketch_) && !sketch_.host_inputs) return {{"forward", input}};
+    return {{"forward", call_of(input, has_side(sketch_) ? Json{"output", "beside"} : Json("output"))}};
   }
   // Without gradients, or in vain.
   Json probe(const Json& input) const {
-    return {{"input", input}, {"output", has_side(sketch_) ? Json{"probe", "probe_beside"} : Json("probe")}};
+    return call_of(input, has_side(sketch_) ? Json{"probe", "probe_beside"} : Json("probe"));
+  }
+  Json call_of(const Json& input, const Json& output) const {
+    Json call = {{"input", input}, {"output", output}};
+    if (sketch_.host_inputs) call["host"] = true;
+    return call;
   }
 
   // Under a label of its own, so that its gathers are counted apart from those of training.
@@ -406,7 +412,7 @@ class Writer {
         return observe({"parameters"}, "mutated");
       }
       case AsideKind::replace:
-        return step({{"mutate", {{"parameter", name_of(sketch_, aside.at)}, {"how", "data"}, {"fill", 2}}}});
+        return replace(aside.at);
       case AsideKind::write:
         step({{"mutate", {{"parameter", name_of(sketch_, aside.at)}, {"how", "inplace"}, {"fill", 2}}}});
         return observe({"parameters"}, "written");
@@ -428,11 +434,11 @@ class Writer {
         return observe({"gradients"}, "assigned");
       }
       case AsideKind::full_state:
-        return saved_and_loaded("full");
+        return saved_and_loaded("full", aside.at);
       case AsideKind::sharded_state:
-        return saved_and_loaded("sharded");
+        return saved_and_loaded("sharded", aside.at);
       case AsideKind::local_state:
-        return saved_and_loaded("local");
+        return saved_and_loaded("local", {});
       case AsideKind::first_rank_state:
         return first_rank_state();
       case AsideKind::optimizer_state: {
@@ -504,7 +510,11 @@ class Writer {
     observe({"trace"}, "failed");  // so that its collectives are not counted with those of training
   }
 
-  void saved_and_loaded(const std::string& kind) {
+  void replace(const ParameterAt& at) {
+    step({{"mutate", {{"parameter", name_of(sketch_, at)}, {"how", "data"}, {"fill", 2}}}});
+  }
+
+  void saved_and_loaded(const std::string& kind, const ParameterAt& replaced) {
     const std::string as = fmt::format("saved{}", states_++);
     const bool sharded = kind == "sharded";
     step({{"state_dict", {{"as", as}, {"kind", kind}}}});
@@ -514,6 +524,7 @@ class Writer {
               sharded ? "saved_shards" : "saved");
     // A sharded state dict may be the shards themselves.
     if (kind != "sharded") step({{"zero_parameters", "model"}});
+    if (!replaced.name.empty()) replace(replaced);
     step({{"load_state_dict", as}});
     observe({"parameters"}, "loaded");
   }
@@ -554,6 +565,14 @@ class Writer {
       if (scope.value("with_grads", false)) look["observe"].push_back("gradients");
       if (first_alone) look["ranks"] = {0};
       steps_ += indented(entry(look));
+    }
+    if (const auto count =
+            registered_within(part ? sketch_.units[unit].modules.front() : ModuleAt{}, recurse)) {
+      const std::string label = fmt::format("scope{}", registered_in_scopes_.size());
+      Json look = {{"observe", {"registered_parameters"}}, {"label", label}};
+      if (first_alone) look["ranks"] = {0};
+      steps_ += indented(entry(look));
+      registered_in_scopes_.emplace_back(label, *count);
     }
     // Without `recurse` the root's own parameters alone are whole.
     const bool whole =
@@ -850,22 +869,46 @@ class Writer {
     expect(expectation, "FP-STATE-4");
   }
 
-  // How many parameters an optimizer is handed.
-  void registered() {
-    std::set<int> flat;  // units that show one parameter each
+  // How many parameters modules hold where `is_flat` says which units show one each; nothing where a policy alone knows.
+  std::optional<int> count_registered(const std::function<bool(const Unit&)>& is_flat) const {
+    std::set<int> flat;
     int count = 0;
     for (const ParameterInfo& each : parameters_of(sketch_)) {
       const int unit = unit_of(sketch_, each.at);
-      if (fsdp1_ && unit >= 0 && !original_parameters(sketch_, sketch_.units[unit]))
+      if (unit >= 0 && is_flat(sketch_.units[unit]))
         flat.insert(unit);
       else
         ++count;
     }
-    // How many units it makes a policy alone knows.
-    const bool known = flat.empty() || sketch_.auto_wrap.is_null();
-    Json arguments = Json::object();
-    if (known) arguments["count"] = count + static_cast<int>(flat.size());
-    expect({{"registered_parameters", arguments}}, fsdp1_ ? "FP-FLAT-1" : "FS-SHARD-3");
+    if (!flat.empty() && !sketch_.auto_wrap.is_null()) return std::nullopt;
+    return count + static_cast<int>(flat.size());
+  }
+
+  bool is_flat(const Unit& unit) const { return fsdp1_ && !original_parameters(sketch_, unit); }
+
+  // Inside of a scope over a module, whose units have their parameters whole under names of their own.
+  std::optional<int> registered_within(const ModuleAt& module, bool recurse) const {
+    if (is_flat(sketch_.units.back()) && !recurse && !sketch_.auto_wrap.is_null()) return std::nullopt;
+    return count_registered([&](const Unit& unit) {
+      const ModuleAt& own = unit.modules.front();
+      return is_flat(unit) && !(recurse ? holds(module, own) : own == module);
+    });
+  }
+
+  // What an optimizer is handed, too.
+  void registered() {
+    const auto count = count_registered([&](const Unit& unit) { return is_flat(unit); });
+    const Json arguments = count ? Json{{"count", *count}} : Json::object();
+    const char* clause = fsdp1_ ? "FP-FLAT-1" : "FS-SHARD-3";
+    for (const char* label : {"sharded", "between", "end"})
+      if (std::string_view(label) != "between" || looks_between())
+        expect({{"registered_parameters", arguments}, {"label", label}}, clause);
+    for (const auto& [scope, number] : registered_in_scopes_)
+      expect({{"registered_parameters", {{"count", number}}}, {"label", scope}}, "FP-SUMMON-1");
+  }
+
+  bool looks_between() const {
+    return any_micro_batch(sketch_, [](const MicroBatch& each) { return each.looked_at; });
   }
 
   void hooks() {
@@ -1090,6 +1133,7 @@ class Writer {
   std::vector<Attempt> attempts_;
   Json kept_ = Json::array();  // dicts that are looked at again
   std::vector<std::string> first_rank_states_, other_inputs_;
+  std::vector<std::pair<std::string, int>> registered_in_scopes_;
   std::string other_models_, refused_plans_;
   std::vector<std::pair<std::string, Json>> patches_;
   std::set<std::string> observed_, clauses_;

@@ -42,6 +42,7 @@ TEST(Draw, ComesUponEverything) {
   std::set<int> worlds, kinds, asides;
   bool mesh = false, list = false, frozen = false, ignored = false, policy = false, low = false, clip = false;
   std::set<Uses> uses;
+  bool whole_unit_frozen = false, loaded_over = false, host_inputs = false;
   bool nested = false, late = false, part = false, over = false, order_checked = false;
   bool loud = false, looked_at = false, eval_in_full = false, gradient_in_scope = false;
   std::set<std::string> dtypes;
@@ -51,6 +52,15 @@ TEST(Draw, ComesUponEverything) {
     dtypes.insert(sketch.dtype);
     order_checked = order_checked || sketch.order_checked;
     over = over || (sketch.resumed && !sketch.resumed->over.empty());
+    host_inputs = host_inputs || sketch.host_inputs;
+    whole_unit_frozen =
+        whole_unit_frozen || std::any_of(sketch.units.begin(), sketch.units.end(), [&](const Unit& unit) {
+          return unit.modules.size() == 1 && !sketch.frozen.empty() &&
+                 sketch.frozen.front() == ParameterAt{unit.modules.front(), ""};
+        });
+    loaded_over = loaded_over || any_aside(sketch, [](const Aside& each) {
+                    return each.kind == AsideKind::full_state && !each.at.name.empty();
+                  });
     part = part || any_aside(sketch, [](const Aside& each) { return each.options.contains("part"); });
     cast_late = cast_late || sketch.cast_late;
     halves = halves || !sketch.halves.empty();
@@ -96,6 +106,7 @@ TEST(Draw, ComesUponEverything) {
   EXPECT_THAT(dtypes, testing::ElementsAre("bfloat16", "float16", "float32", "float64"));
   EXPECT_TRUE(cast_late && halves && decay && hook && begun && second);
   EXPECT_THAT(uses, testing::ElementsAre(Uses::both, Uses::main, Uses::side));
+  EXPECT_TRUE(whole_unit_frozen && loaded_over && host_inputs);
   EXPECT_TRUE(nested && late && part && over && order_checked);
   EXPECT_TRUE(loud && looked_at && eval_in_full && gradient_in_scope);
 }
