@@ -37,6 +37,7 @@ constexpr int fsdp1 = 50;
 constexpr int composable = 30;  // of FSDP1's
 constexpr int mesh = 50;        // of worlds of four
 constexpr int root_gain = 30;
+constexpr int odd = 30;
 constexpr int low_precision = 25;
 constexpr int list_of_modules = 30;
 constexpr int auto_wrap = 22;   // of FSDP1's
@@ -82,7 +83,8 @@ constexpr int between = 15;       // of FSDP1's micro-batches: something is done
 constexpr int late = 15;
 constexpr int side = 25;
 constexpr int part_scope = 60;  // of fsdp's scopes
-constexpr int refusal = 80;     // and as often a second one
+constexpr int scope_on_host = 25;
+constexpr int refusal = 80;  // and as often a second one
 constexpr int resumed = 20;
 }  // namespace chance
 
@@ -176,6 +178,8 @@ class Drawing {
       block.bias = dice_.percent(50);
       block.relu = dice_.percent(25);
       block.recompute = recompute && dice_.percent(50);
+      block.odd =
+          (block.kind == BlockKind::residual || block.kind == BlockKind::twice) && dice_.percent(chance::odd);
       sketch_.blocks.push_back(block);
     }
     sketch_.root_gain = dice_.percent(chance::root_gain);
@@ -479,14 +483,17 @@ class Drawing {
     aside.value = false;
     for (const char* key : {"recurse", "writeback"})
       if (dice_.percent(40)) aside.options[key] = false;
+    if (dice_.percent(chance::scope_on_host)) aside.options["offload_to_cpu"] = true;
     // Before the root has run, a part would take itself for the root.
     if (sketch_.api == "fsdp" && !sketch_.iterations.empty() && of_inner_unit() &&
         dice_.percent(chance::part_scope)) {
       aside.options["part"] = true;
       return;
     }
-    if (dice_.percent(30)) aside.options = {{"rank0_only", true}, {"writeback", false}};
-    if (original_parameters(sketch_, sketch_.units.back()) && dice_.percent(50))
+    if (dice_.percent(30)) aside.options.update({{"rank0_only", true}, {"writeback", false}});
+    if (aside.options.contains("rank0_only")) aside.options.erase("recurse");
+    if (original_parameters(sketch_, sketch_.units.back()) && !aside.options.contains("offload_to_cpu") &&
+        dice_.percent(50))
       aside.options["with_grads"] = true;
   }
 
@@ -556,6 +563,7 @@ class Drawing {
     Aside aside;
     aside.kind = AsideKind::optimizer_state;
     aside.value = dice_.percent(50);
+    if (dice_.percent(40)) aside.options["same"] = true;
     if (dice_.percent(80)) iteration.micro_batches.front().before.push_back(aside);
   }
 

@@ -193,8 +193,9 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
   if (saves && has_block(sketch, BlockKind::shift) && computes_in(sketch.units.back()))
     return "saves the buffers of a root with units inside in the dtype they are cast to";
   if (sketch.synced) return "broadcasts module states from accelerator to accelerator only";
-  if (has_aside(sketch, AsideKind::first_rank_state))
-    return "offloads a state dict by freeing what it still uses where the model is in host memory";
+  if (has_aside(sketch, AsideKind::first_rank_state) ||
+      any_aside(sketch, [](const Aside& each) { return each.options.value("offload_to_cpu", false); }))
+    return "offloads whole parameters by freeing what it still uses where the model is in host memory";
   const bool freezes = !sketch.frozen.empty() || has_aside(sketch, AsideKind::set_requires_grad);
   for (const Iteration& iteration : sketch.iterations)
     for (const Aside& each : iteration.before_step)

@@ -33,6 +33,11 @@ constexpr const char* stack =
 constexpr const char* stack_of_other_shape =
     "{type: Sequential, children: [{type: Linear, in: 4, out: 4}, {type: Linear, in: 4, out: 6, bias: "
     "false}]}";
+constexpr const char* stack_of_nearly_its_size =
+    "{type: Sequential, children: [{type: Linear, in: 4, out: 4}, {type: Linear, in: 5, out: 3, bias: "
+    "false}]}";
+constexpr const char* stack_to_one =
+    "{type: Sequential, children: [{type: Linear, in: 4, out: 4}, {type: Linear, in: 4, out: 1}]}";
 constexpr const char* stack_with_bias =
     "{type: Sequential, children: [{type: Linear, in: 4, out: 4}, {type: Linear, in: 4, out: 4}]}";
 constexpr const char* with_scalar =
@@ -114,6 +119,8 @@ const std::vector<Refusal>& table() {
        sharded_and_forward, "ValueError", "already managed by another", "FS-ERR-1 FS-SHARD-8", false},
       {"on_meta", "fully_shard", stack, nested, "build: {model: M, device: meta}\n", sharded_and_forward,
        "RuntimeError", "still on meta device: ..(0.weight', '0.bias|1.weight)'.", "FS-ERR-1 FS-META-1"},
+      {"all_on_meta", "fully_shard", stack, root, "build: {model: M, device: meta}\n", sharded_and_forward,
+       "RuntimeError", "still on meta device: ..0.weight', '0.bias', '1.weight'.", "FS-ERR-1 FS-META-1"},
       {"several_dtypes", "fully_shard", of_two_dtypes, root,
        "build: M\ncast: {model: M, dtype: bfloat16, match: '^old'}\n", sharded_and_forward, "AssertionError",
        "FSDP expects uniform original parameter dtype but got", "FS-ERR-1 FS-DTYPE-1"},
@@ -135,6 +142,10 @@ const std::vector<Refusal>& table() {
        "optimizer_state_dict: {as: A, optimizer: O, kind: full}\nload_optimizer_state_dict: {from: A, "
        "optimizer: A}\n",
        "RuntimeError", "1[.]weight", "FS-OPT-3", false, false, stack_of_other_shape},
+      {"optimizer_state_of_one_element", "fully_shard", stack_with_bias, nested, trained,
+       "optimizer_state_dict: {as: A, optimizer: O, kind: full}\nload_optimizer_state_dict: {from: A, "
+       "optimizer: A}\n",
+       "RuntimeError", "1[.]bias", "FS-OPT-3", false, false, stack_to_one},
       {"optimizer_state_exceeds", "fully_shard", stack, nested, trained,
        "optimizer_state_dict: {as: A, optimizer: O, kind: sharded}\nload_optimizer_state_dict: {from: A, "
        "optimizer: A}\n",
@@ -221,6 +232,8 @@ const std::vector<Refusal>& table() {
        "shift", "FP-STATE-9", true, false, with_other_buffer},
       {"local_state_of_another", "fsdp", stack, nested, with_local_state, loads, "RuntimeError", "mismatch",
        "FP-STATE-10", false, false, stack_of_other_shape},
+      {"local_state_of_nearly_its_size", "fsdp", stack, root, with_local_state, loads, "RuntimeError",
+       "mismatch", "FP-STATE-10", false, false, stack_of_nearly_its_size},
       {"flat_optimizer_state_of_another_shape", "fsdp", stack, nested, trained,
        "optimizer_state_dict: {as: A, optimizer: O, kind: full}\nload_optimizer_state_dict: {from: A, "
        "optimizer: A}\n",
@@ -242,6 +255,7 @@ bool trains_on(const std::string& name) {
                                               "state_of_another_shape",
                                               "buffer_of_another_shape",
                                               "optimizer_state_of_another_shape",
+                                              "optimizer_state_of_one_element",
                                               "optimizer_state_exceeds",
                                               "second_hook",
                                               "first_rank_writes",
@@ -255,6 +269,7 @@ bool trains_on(const std::string& name) {
                                               "flat_state_of_another_shape",
                                               "flat_buffer_of_another_shape",
                                               "local_state_of_another",
+                                              "local_state_of_nearly_its_size",
                                               "flat_optimizer_state_of_another_shape",
                                               "flat_optimizer_state_exceeds"};
   return names.contains(name);

@@ -22,7 +22,7 @@ std::vector<std::string> inner_names(const Block& block) {
       return {"0", block.relu ? "2" : "1"};
     case BlockKind::residual:
     case BlockKind::twice:
-      return {"inner"};
+      return {block.odd ? "in 100%" : "inner"};
     case BlockKind::tied:
       return {"a", "b"};
     case BlockKind::spare:
@@ -160,6 +160,10 @@ std::optional<std::string> bad_scope(const Sketch& sketch, const Aside& aside) {
   for (const Unit& unit : sketch.units) {
     if (options.value("with_grads", false) && !original_parameters(sketch, unit))
       return "FP-SUMMON-5: gradients of a flat parameter";
+    if (options.value("with_grads", false) && options.value("offload_to_cpu", false))
+      return "FP-SUMMON-5: gradients in host memory";
+    if (!is_sharded(sketch, unit) && options.value("offload_to_cpu", false))
+      return "FP-SUMMON-5: what is not sharded stays where it is";
     // Which rank's values of what every rank has whole would count afterwards?
     if (!is_sharded(sketch, unit) &&
         (options.value("rank0_only", false) || !options.value("writeback", true)))
@@ -573,7 +577,8 @@ std::optional<std::string> bad_optimizer_state(const Sketch& sketch, const Itera
       failed && (!sketch.root_gain ||
                  std::any_of(sketch.units.begin(), sketch.units.end(),
                              [&](const Unit& unit) { return !frees_after_forward(sketch, unit); }));
-  if (is_fsdp1(sketch) && left_whole) return "a new optimizer of parameters that forward has left whole";
+  if (is_fsdp1(sketch) && left_whole && !saved->options.contains("same"))
+    return "a new optimizer of parameters that forward has left whole";
   // A scaler has one optimizer.
   if (sketch.scale != 0) return "an optimizer takes the place of another";
   for (const Iteration& earlier : sketch.iterations) {
@@ -775,10 +780,14 @@ int width_into(const Sketch& sketch, const ModuleAt& module) {
              : width_before(sketch, static_cast<std::size_t>(module.block));
 }
 
+std::string inner_name(const Block& block, int inner) {
+  return inner_names(block).at(inner);
+}
+
 std::string path_of(const Sketch& sketch, const ModuleAt& module) {
   if (module.is_root()) return "";
   std::string path = std::to_string(module.block);
-  if (module.inner >= 0) path += "." + inner_names(sketch.blocks[module.block]).at(module.inner);
+  if (module.inner >= 0) path += "." + inner_name(sketch.blocks[module.block], module.inner);
   return path;
 }
 

@@ -48,6 +48,7 @@ struct Block {
   bool bias = false;
   bool relu = false;       // nested: between the two
   bool recompute = false;  // an activation checkpoint around it
+  bool odd = false;        // residual, twice: a blank and a percent sign in the inner module's name
   bool operator==(const Block&) const = default;
 };
 
@@ -80,7 +81,8 @@ enum class AsideKind {
   local_state,       // FSDP1: save, zero, load
   part_state,        // of a unit alone, sharded if `value`: save, load
   foreign_state,     // of a second model in the dtype of `options`, sharded if `value`: save, load
-  optimizer_state,   // save, and load into a new optimizer; a full one if `value`
+  // Save, and load into a new optimizer, or with `options` that say `same` into the one that it is of; a full one if `value`.
+  optimizer_state,
   // FSDP1: a scope with `options`, over the parameter's unit alone if these say `part`, in which the parameter is filled unless
   // that is an error; with `value` its gradient is, too
   summon,
@@ -193,6 +195,7 @@ struct ParameterInfo {
 };
 
 int width_before(const Sketch& sketch, std::size_t block);
+std::string inner_name(const Block& block, int inner = 0);
 std::string path_of(const Sketch& sketch, const ModuleAt& module);
 std::string name_of(const Sketch& sketch, const ParameterAt& parameter);
 // Every module that can be a unit, the root last.

@@ -123,11 +123,11 @@ class Writer {
         return {{"type", "Sequential"}, {"children", children}};
       }
       case BlockKind::residual:
-        return graph({{"inner", linear(in, in, block.bias)}},
-                     {call("inner", "x", "h"), {{"add", {"x", "h"}}, {"to", "y"}}});
+        return graph({{inner_name(block), linear(in, in, block.bias)}},
+                     {call(inner_name(block), "x", "h"), {{"add", {"x", "h"}}, {"to", "y"}}});
       case BlockKind::twice:
-        return graph({{"inner", linear(in, in, block.bias)}},
-                     {call("inner", "x", "h"), call("inner", "h", "y")});
+        return graph({{inner_name(block), linear(in, in, block.bias)}},
+                     {call(inner_name(block), "x", "h"), call(inner_name(block), "h", "y")});
       case BlockKind::tied: {
         Json module = graph({{"a", linear(in, in, block.bias)}, {"b", linear(in, in, block.bias)}},
                             {call("a", "x", "h"), call("b", "h", "y")});
@@ -447,7 +447,7 @@ class Writer {
         step({{"optimizer_state_dict", {{"as", as}, {"optimizer", before}, {"kind", kind}}}});
         observe({"state_dict:" + as}, "saved");
         kept_.push_back("state_dict:" + as);
-        make_optimizer("optimizer_" + as);
+        if (!aside.options.contains("same")) make_optimizer("optimizer_" + as);
         step({{"load_optimizer_state_dict", {{"from", as}, {"optimizer", optimizer_}}}});
         return;
       }
@@ -570,6 +570,12 @@ class Writer {
             registered_within(part ? sketch_.units[unit].modules.front() : ModuleAt{}, recurse)) {
       const std::string label = fmt::format("scope{}", registered_in_scopes_.size());
       Json look = {{"observe", {"registered_parameters"}}, {"label", label}};
+      if (scope.value("offload_to_cpu", false) && recurse && !part && sketch_.ignored.empty()) {
+        look["observe"].push_back("devices");
+        expect(
+            {{"devices", {{"is", "cpu"}, {"ranks", first_alone ? Json{0} : Json("all")}}}, {"label", label}},
+            "FP-SUMMON-10");
+      }
       if (first_alone) look["ranks"] = {0};
       steps_ += indented(entry(look));
       registered_in_scopes_.emplace_back(label, *count);

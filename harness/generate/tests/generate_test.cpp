@@ -43,6 +43,7 @@ TEST(Draw, ComesUponEverything) {
   bool mesh = false, list = false, frozen = false, ignored = false, policy = false, low = false, clip = false;
   std::set<Uses> uses;
   bool whole_unit_frozen = false, loaded_over = false, host_inputs = false;
+  bool odd = false, scope_on_host = false, same_optimizer = false;
   bool nested = false, late = false, part = false, over = false, order_checked = false;
   bool loud = false, looked_at = false, eval_in_full = false, gradient_in_scope = false;
   std::set<std::string> dtypes;
@@ -61,14 +62,22 @@ TEST(Draw, ComesUponEverything) {
     loaded_over = loaded_over || any_aside(sketch, [](const Aside& each) {
                     return each.kind == AsideKind::full_state && !each.at.name.empty();
                   });
-    part = part || any_aside(sketch, [](const Aside& each) { return each.options.contains("part"); });
     cast_late = cast_late || sketch.cast_late;
     halves = halves || !sketch.halves.empty();
     second = second || !sketch.second.empty();
     decay = decay || sketch.weight_decay != 0;
     apis.insert(sketch.api);
     worlds.insert(sketch.world);
-    for (const Block& block : sketch.blocks) kinds.insert(static_cast<int>(block.kind));
+    for (const Block& block : sketch.blocks) {
+      kinds.insert(static_cast<int>(block.kind));
+      odd = odd || block.odd;
+    }
+    const auto asks_for = [&](const char* option) {
+      return any_aside(sketch, [&](const Aside& each) { return each.options.contains(option); });
+    };
+    part = part || asks_for("part");
+    scope_on_host = scope_on_host || asks_for("offload_to_cpu");
+    same_optimizer = same_optimizer || asks_for("same");
     for (const Iteration& iteration : sketch.iterations) {
       clip = clip || iteration.clip != Clip::none;
       late = late || iteration.late;
@@ -106,6 +115,7 @@ TEST(Draw, ComesUponEverything) {
   EXPECT_THAT(dtypes, testing::ElementsAre("bfloat16", "float16", "float32", "float64"));
   EXPECT_TRUE(cast_late && halves && decay && hook && begun && second);
   EXPECT_THAT(uses, testing::ElementsAre(Uses::both, Uses::main, Uses::side));
+  EXPECT_TRUE(odd && scope_on_host && same_optimizer);
   EXPECT_TRUE(whole_unit_frozen && loaded_over && host_inputs);
   EXPECT_TRUE(nested && late && part && over && order_checked);
   EXPECT_TRUE(loud && looked_at && eval_in_full && gradient_in_scope);
