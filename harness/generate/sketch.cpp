@@ -622,12 +622,18 @@ std::optional<std::string> bad_between(const Sketch& sketch, const Iteration& it
 
 // The norm of a rank without any gradient is in float32, whatever the others have.
 bool has_norm_of_one_dtype(const Sketch& sketch) {
-  if (!is_fsdp1(sketch) || (sketch.dtype == "float32" && !keeps_low_gradients(sketch))) return true;
+  if (!is_fsdp1(sketch) ||
+      (sketch.dtype == "float32" && sketch.halves.empty() && !keeps_low_gradients(sketch)))
+    return true;
+  const auto is_half = [&](const ParameterAt& at) {
+    return std::find(sketch.halves.begin(), sketch.halves.end(), at) != sketch.halves.end();
+  };
   for (std::size_t i = 0; i < sketch.units.size(); ++i) {
     if (!original_parameters(sketch, sketch.units[i])) return true;
     int elements = 0;
     for (const ParameterInfo& each : parameters_of(sketch))
-      if (unit_of(sketch, each.at) == static_cast<int>(i) && has_gradient(sketch, each.at))
+      if (unit_of(sketch, each.at) == static_cast<int>(i) && has_gradient(sketch, each.at) &&
+          !is_half(each.at))
         elements += elements_of(sketch, each.at);
     if (elements >= flat_alignment * shard_group(sketch, sketch.units[i])) return true;
   }
