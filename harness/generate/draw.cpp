@@ -490,8 +490,10 @@ class Drawing {
       aside.options["part"] = true;
       return;
     }
-    if (dice_.percent(30)) aside.options.update({{"rank0_only", true}, {"writeback", false}});
-    if (aside.options.contains("rank0_only")) aside.options.erase("recurse");
+    if (dice_.percent(30)) {
+      aside.options.update({{"rank0_only", true}, {"writeback", false}});
+      aside.options.erase("recurse");
+    }
     if (original_parameters(sketch_, sketch_.units.back()) && !aside.options.contains("offload_to_cpu") &&
         dice_.percent(50))
       aside.options["with_grads"] = true;

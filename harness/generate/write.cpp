@@ -336,7 +336,10 @@ class Writer {
 
   void step(Json verb) { steps_ += entry(verb); }
   void observe(const Json& what, const std::string& label) {
-    for (const Json& each : what) observed_.insert(each.get<std::string>());
+    for (const Json& each : what) {
+      observed_.insert(each.get<std::string>());
+      if (each == "registered_parameters") registered_at_.insert(label);
+    }
     step({{"observe", what}, {"label", label}});
   }
 
@@ -906,15 +909,10 @@ class Writer {
     const auto count = count_registered([&](const Unit& unit) { return is_flat(unit); });
     const Json arguments = count ? Json{{"count", *count}} : Json::object();
     const char* clause = fsdp1_ ? "FP-FLAT-1" : "FS-SHARD-3";
-    for (const char* label : {"sharded", "between", "end"})
-      if (std::string_view(label) != "between" || looks_between())
-        expect({{"registered_parameters", arguments}, {"label", label}}, clause);
+    for (const std::string& label : registered_at_)
+      expect({{"registered_parameters", arguments}, {"label", label}}, clause);
     for (const auto& [scope, number] : registered_in_scopes_)
       expect({{"registered_parameters", {{"count", number}}}, {"label", scope}}, "FP-SUMMON-1");
-  }
-
-  bool looks_between() const {
-    return any_micro_batch(sketch_, [](const MicroBatch& each) { return each.looked_at; });
   }
 
   void hooks() {
@@ -1139,6 +1137,7 @@ class Writer {
   std::vector<Attempt> attempts_;
   Json kept_ = Json::array();  // dicts that are looked at again
   std::vector<std::string> first_rank_states_, other_inputs_;
+  std::set<std::string> registered_at_;  // labels outside of scopes
   std::vector<std::pair<std::string, int>> registered_in_scopes_;
   std::string other_models_, refused_plans_;
   std::vector<std::pair<std::string, Json>> patches_;
