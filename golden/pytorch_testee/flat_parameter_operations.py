@@ -120,7 +120,10 @@ class FlatParameterOperations(Checkpoints):
             native = model.module.state_dict()
         if kind == "local":
             return StateDict({"kind": kind, "state": {name: _own_copy(value) for name, value in native.items()}}, [])
-        native = {name: value if isinstance(value, ShardedTensor) else value.clone() for name, value in native.items()}
+        views = FlatViews(model, states(model))
+        in_units = {name for state, _ in states(model) for name in views.names_in(state._handle)}
+        # The rest, buffers and what FSDP leaves alone, torch.nn.Module hands out as it is.
+        native = {name: value if clean_name(name) in in_units else value.clone() for name, value in native.items()}
         return StateDict({"kind": kind, "state": native}, [state_item(clean_name(name), v) for name, v in native.items()])
 
     def full_state_dict(self, model: Model, rank0_only: bool, offload_to_cpu: bool) -> StateDict:

@@ -521,7 +521,7 @@ class Writer {
     const std::string as = fmt::format("saved{}", states_++);
     const bool sharded = kind == "sharded";
     step({{"state_dict", {{"as", as}, {"kind", kind}}}});
-    if (kind == "full") kept_.push_back("state_dict:" + as);
+    if (kind == "full" || (sharded && fsdp1_)) kept_.push_back("state_dict:" + as);
     if (kind != "local")
       observe(sharded ? Json{"state_dict:" + as, "warnings"} : Json{"state_dict:" + as},
               sharded ? "saved_shards" : "saved");

@@ -150,7 +150,10 @@ std::vector<sdk::Exposed> FullyShardOperations::full_parameters(sdk::Model& mode
 sdk::StateDict FullyShardOperations::state_dict(sdk::Model& model, const std::string& kind) {
   if (kind == "full") return state_of(fsdp::full_state_dict(*model.module));
   if (kind == "local") throw sdk::Error("NotImplementedError", "fully_shard has no local state dicts");
-  return state_of(shards(model));
+  auto own = shards(model);
+  // They are the parameters' shards themselves, and what a scenario has saved keeps its values.
+  for (auto& [name, value] : own) value.local = value.local.detach().clone();
+  return state_of(std::move(own));
 }
 
 sdk::StateDict FullyShardOperations::full_state_dict(sdk::Model& model,
@@ -176,7 +179,11 @@ sdk::StateDict FullyShardOperations::optimizer_state_dict(sdk::Model& model, sdk
                                                           const std::string& kind) {
   const fsdp::OptimizerState kept = dynamic_cast<LibraryOptimizer&>(optimizer).library_state();
   if (kind == "full") return optimizer_state_of(fsdp::full_optimizer_state(*model.module, kept));
-  return optimizer_state_of(fsdp::sharded_optimizer_state(*model.module, kept));
+  auto own = fsdp::sharded_optimizer_state(*model.module, kept);
+  for (auto& [name, values] : own) {
+    for (auto& [key, value] : values) value.local = value.local.clone();  // the optimizer's own, as above
+  }
+  return optimizer_state_of(std::move(own));
 }
 
 void FullyShardOperations::load_optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,

@@ -21,7 +21,6 @@ sdk::StateDict state_of(const fsdp::StateDict& full) {
 sdk::StateDict state_of(fsdp::ShardedStateDict sharded) {
   sdk::StateDict result;
   for (auto& [name, value] : sharded) {
-    value.local = value.local.detach().clone();
     result.items.push_back(
         {name, value.local,
          value.group ? placement_of(value.layout) : sdk::whole(value.local.sizes().vec())});
@@ -45,7 +44,6 @@ sdk::StateDict optimizer_state_of(fsdp::ShardedOptimizerState sharded) {
   sdk::StateDict result;
   for (auto& [name, values] : sharded) {
     for (auto& [key, value] : values) {
-      value.local = value.local.clone();
       if (key == "step") continue;
       result.items.push_back(
           {name + "/" + key, value.local,

@@ -26,8 +26,8 @@ StateDict full_state_dict(const torch::nn::Module& root, const FullStateDictOpti
 /// No communication: every rank cuts out its own part.
 void load_full_state_dict(torch::nn::Module& root, const StateDict& state);
 
-/// Each parameter as rows of dimension 0 over the unit's ranks, as fully_shard would cut it. NO_SHARD units:
-/// whole, with a warning.
+/// Each parameter as rows of dimension 0 over the unit's ranks, as fully_shard would cut it; copies. NO_SHARD
+/// units: whole, with a warning.
 ShardedStateDict sharded_state_dict(const torch::nn::Module& root);
 void load_sharded_state_dict(torch::nn::Module& root, const ShardedStateDict& state);
 
