@@ -78,11 +78,15 @@ class Walk {
   // Of the units inside of a module.
   std::optional<int> forward_of(const ModuleAt& module) {
     int count = 0;
-    bool known = true;
+    bool known = !ahead_for_nobody_;
     for (std::size_t i = 0; i < units_.size(); ++i) {
       UnitState& unit = units_[i];
       if (!holds(module, sketch_.units[i].modules.front())) continue;
-      if (!module.is_root() && unit.runs == 0) known = false;  // it runs here
+      if (!module.is_root() && unit.runs == 0) {  // it runs here
+        known = false;
+        // And so FSDP1 may have it in its order, by which units are gathered ahead.
+        ahead_for_nobody_ = ahead_for_nobody_ || fsdp1_;
+      }
       if (!unit.sharded || unit.runs == 0) continue;
       known = known && unit.gathered != Gathered::unknown;
       // What an evaluation has left in full precision is no use for training, nor the other way round.
@@ -224,7 +228,7 @@ class Walk {
   std::vector<UnitState> units_;
   std::set<std::string> frozen_;
   std::set<std::size_t> waiting_;  // units with gradients that are not reduced yet
-  bool replicas_ = false, forwards_in_vain_ = false;
+  bool replicas_ = false, forwards_in_vain_ = false, ahead_for_nobody_ = false;
 };
 
 }  // namespace

@@ -38,11 +38,13 @@ constexpr int composable = 30;  // of FSDP1's
 constexpr int mesh = 50;        // of worlds of four
 constexpr int root_gain = 30;
 constexpr int odd = 30;
+constexpr int scalar = 40;  // of buffers
 constexpr int low_precision = 25;
 constexpr int list_of_modules = 30;
-constexpr int auto_wrap = 22;   // of FSDP1's
-constexpr int in_context = 15;  // of fsdp's
-constexpr int outside = 10;     // of fsdp's
+constexpr int auto_wrap = 22;      // of FSDP1's
+constexpr int exact_classes = 85;  // of these in low precision
+constexpr int in_context = 15;     // of fsdp's
+constexpr int outside = 10;        // of fsdp's
 constexpr int momentum = 15;
 constexpr int weight_decay = 12;
 constexpr int dtype = 12;         // of those without low precision: another one of the whole model
@@ -178,6 +180,7 @@ class Drawing {
       block.bias = dice_.percent(50);
       block.relu = dice_.percent(25);
       block.recompute = recompute && dice_.percent(50);
+      block.scalar = block.kind == BlockKind::shift && dice_.percent(chance::scalar);
       block.odd =
           (block.kind == BlockKind::residual || block.kind == BlockKind::twice) && dice_.percent(chance::odd);
       sketch_.blocks.push_back(block);
@@ -271,6 +274,11 @@ class Drawing {
     if (dice_.percent(chance::auto_wrap)) {
       sketch_.units = {sketch_.units.back()};
       sketch_.auto_wrap = draw_policy();
+      Json& settings = sketch_.units.back().settings;
+      if (low_precision_ && settings.contains("mixed_precision") && dice_.percent(chance::exact_classes))
+        settings["mixed_precision"].update(
+            {{"module_classes_to_ignore", {dice_.one_of<std::string>({"Linear", "Sequential", "Graph"})}},
+             {"cast_forward_inputs", true}});  // units of two dtypes meet
       return;
     }
     if (sketch_.api != "fsdp") return;

@@ -237,6 +237,7 @@ class Smaller {
       with([&](Sketch& s) { s.blocks[i].bias = false; });
       with([&](Sketch& s) { s.blocks[i].recompute = false; });
       with([&](Sketch& s) { s.blocks[i].odd = false; });
+      with([&](Sketch& s) { s.blocks[i].scalar = false; });
       with([&](Sketch& s) {
         if (s.blocks[i].kind != BlockKind::nested || !s.blocks[i].relu) return;
         s.blocks[i].relu = false;

@@ -138,6 +138,11 @@ std::optional<std::string> bad_wrapping(const Sketch& sketch) {
     return "WR-1: no units inside a model that is wrapped automatically";
   if (sketch.api == "composable" && policy != "module_wrap" && policy != "custom")
     return "the composable form takes objects as policies, not functions";
+  const Json mixed = sketch.units.back().settings.value("mixed_precision", Json::object());
+  const Json exact = mixed.value("module_classes_to_ignore", Json::array());
+  if (std::find(exact.begin(), exact.end(), calls_root_as_graph(sketch) ? "Graph" : "Sequential") !=
+      exact.end())
+    return "FP-MP-11 speaks of modules below the root";
   // WR-5; and a policy may put each name of a tied parameter into another unit.
   if (!sketch.frozen.empty() && !original_parameters(sketch, sketch.units.back())) return "WR-5";
   for (const Block& block : sketch.blocks)

@@ -49,6 +49,7 @@ struct Block {
   bool relu = false;       // nested: between the two
   bool recompute = false;  // an activation checkpoint around it
   bool odd = false;        // residual, twice: a blank and a percent sign in the inner module's name
+  bool scalar = false;     // shift: the buffer has no dimensions
   bool operator==(const Block&) const = default;
 };
 

@@ -65,6 +65,8 @@ class Writer {
   Writer(const Sketch& sketch, const Origin& origin, const std::string& why)
       : sketch_(sketch), fsdp1_(sketch.api != "fully_shard") {
     const std::string model = flow(root());
+    buffers_ = "zeros";  // so that a load changes them
+    const std::string loaded = flow(root());
     program();
     expectations();
     resume();
@@ -75,10 +77,10 @@ class Writer {
     text_ += fmt::format("clauses: {}\nwhy: >-\n  {}\n", flow(Json(clauses_)), why);
     if (sketch.resumed) text_ += "axes: {stage: [1, 2]}\ncontinues: {when: stage > 1, stage: 1}\n";
     if (has_side(sketch)) other_models_ += sides();
-    if (has_aside(sketch, AsideKind::foreign_state)) other_models_ += fmt::format("  other: {}\n", model);
+    if (has_aside(sketch, AsideKind::foreign_state)) other_models_ += fmt::format("  other: {}\n", loaded);
     text_ += fmt::format("worlds: [{}]\n{}{}lane: exact\nmodels:\n  model: {}\n", sketch.world,
                          sketch.offload ? "requires: [gpu]\n" : "", switches(), model);
-    if (sketch.resumed) text_ += fmt::format("  resumed: {}\n", model);
+    if (sketch.resumed) text_ += fmt::format("  resumed: {}\n", loaded);
     text_ += other_models_;
     text_ += data();
     text_ += "plans:\n" + plan_of("model") + resumed_plan() + refused_plans_;
@@ -146,7 +148,9 @@ class Writer {
       case BlockKind::shift: {
         Json module =
             graph(Json::object(), {{{"buffer", "shift"}, {"to", "s"}}, {{"add", {"x", "s"}}, {"to", "y"}}});
-        module["buffers"] = {{"shift", {{"shape", {in}}, {"dtype", "float32"}, {"fill", "ones"}}}};
+        module["buffers"] = {
+            {"shift",
+             {{"shape", block.scalar ? Json::array() : Json{in}}, {"dtype", "float32"}, {"fill", buffers_}}}};
         return module;
       }
       case BlockKind::side:
@@ -601,6 +605,14 @@ class Writer {
       steps_ += "      - delay: 0\n";
     }
     Json left = {"parameters", "training_state"};
+    if (scope.value("offload_to_cpu", false)) {
+      const std::string label = fmt::format("said{}", states_++);
+      observe({"warnings"}, label);
+      const Json text = {{"message", "offload_to_cpu=True and rank0_only=False may result in"}};
+      Json said = {{first_alone ? "no_warning" : "warning", text}, {"label", label}};
+      if (!first_alone) said["warning"]["ranks"] = "all";
+      expect(std::move(said), "FP-SUMMON-10");
+    }
     if (aside.value) left.push_back("gradients");
     observe(left, "left");
   }
@@ -1127,6 +1139,7 @@ class Writer {
 
   const Sketch& sketch_;
   const bool fsdp1_;
+  const char* buffers_ = "ones";
   MicroBatch was_;
   int states_ = 0, probes_ = 0;
   std::string optimizer_;

@@ -43,7 +43,7 @@ TEST(Draw, ComesUponEverything) {
   bool mesh = false, list = false, frozen = false, ignored = false, policy = false, low = false, clip = false;
   std::set<Uses> uses;
   bool whole_unit_frozen = false, loaded_over = false, host_inputs = false;
-  bool odd = false, scope_on_host = false, same_optimizer = false;
+  bool odd = false, scalar = false, exact_classes = false, scope_on_host = false, same_optimizer = false;
   bool nested = false, late = false, part = false, over = false, order_checked = false;
   bool loud = false, looked_at = false, eval_in_full = false, gradient_in_scope = false;
   std::set<std::string> dtypes;
@@ -71,6 +71,7 @@ TEST(Draw, ComesUponEverything) {
     for (const Block& block : sketch.blocks) {
       kinds.insert(static_cast<int>(block.kind));
       odd = odd || block.odd;
+      scalar = scalar || block.scalar;
     }
     const auto asks_for = [&](const char* option) {
       return any_aside(sketch, [&](const Aside& each) { return each.options.contains(option); });
@@ -101,6 +102,8 @@ TEST(Draw, ComesUponEverything) {
       hook = hook || unit.hook != 0;
       list = list || unit.modules.size() > 1;
       low = low || unit.settings.contains("mixed_precision");
+      exact_classes =
+          exact_classes || unit.settings.dump().find("module_classes_to_ignore") != std::string::npos;
     }
     mesh = mesh || !sketch.mesh.empty();
     frozen = frozen || !sketch.frozen.empty();
@@ -115,7 +118,7 @@ TEST(Draw, ComesUponEverything) {
   EXPECT_THAT(dtypes, testing::ElementsAre("bfloat16", "float16", "float32", "float64"));
   EXPECT_TRUE(cast_late && halves && decay && hook && begun && second);
   EXPECT_THAT(uses, testing::ElementsAre(Uses::both, Uses::main, Uses::side));
-  EXPECT_TRUE(odd && scope_on_host && same_optimizer);
+  EXPECT_TRUE(odd && scalar && exact_classes && scope_on_host && same_optimizer);
   EXPECT_TRUE(whole_unit_frozen && loaded_over && host_inputs);
   EXPECT_TRUE(nested && late && part && over && order_checked);
   EXPECT_TRUE(loud && looked_at && eval_in_full && gradient_in_scope);
