@@ -207,6 +207,17 @@ def ranks_disagree(rank: int, world: int) -> None:
         dist.all_reduce(values(rank, 2 + rank))
 
 
+def watched(rank: int, world: int) -> None:
+    """As TORCH_DISTRIBUTED_DEBUG=DETAIL does: c10d asks how many collectives each rank has issued, and says it where they part."""
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    group = dist.new_group(range(world))
+    tensor = values(rank, 3)
+    dist.all_reduce(tensor, group=group)
+    equal(tensor, total(world, 3))
+    with unittest.TestCase().assertRaisesRegex(RuntimeError, "mismatch between collectives.*SequenceNumber=1"):
+        dist.all_reduce(values(rank, 2 + rank), group=group)
+
+
 def _rank(program: Callable[[int, int], None], rank: int, world: int, store: str, answer: Connection) -> None:
     try:
         dist.init_process_group("shm", init_method=f"file://{store}", rank=rank, world_size=world)
@@ -259,6 +270,9 @@ class ShmBackendTest(unittest.TestCase):
 
     def test_ranks_that_disagree_are_named(self) -> None:
         self.run_ranks(ranks_disagree, 2)
+
+    def test_ranks_are_watched(self) -> None:
+        self.run_ranks(watched, 2)
 
     def test_a_module_that_cannot_be_loaded(self) -> None:
         with tempfile.NamedTemporaryFile(suffix=".so") as empty, self.assertRaisesRegex(shm_backend.NotThere, "cannot be loaded.*leave out --backend shm"):

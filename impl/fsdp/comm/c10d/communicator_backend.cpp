@@ -153,7 +153,9 @@ class CollectiveWork : public c10d::Work {
 /// to be copied back when it has done its part.
 class CommunicatorBackend::Issue {
  public:
-  Issue(const CommunicatorBackend& backend, c10d::OpType type) : backend_(backend), type_(type) {}
+  Issue(CommunicatorBackend& backend, c10d::OpType type) : backend_(backend), type_(type) {
+    ++backend.issued_;
+  }
 
   Communicator& group() { return *backend_.group_; }
   size_t size() { return static_cast<size_t>(group().size()); }

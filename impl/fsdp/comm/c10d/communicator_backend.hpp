@@ -25,6 +25,9 @@ class CommunicatorBackend : public c10d::Backend {
   CommunicatorBackend(std::shared_ptr<Communicator> group, std::string name);
 
   const std::string getBackendName() const override { return name_; }
+  /// How many collectives this rank has issued. TORCH_DISTRIBUTED_DEBUG=DETAIL names it where ranks part.
+  uint64_t getSequenceNumberForGroup() override { return issued_; }
+  void setSequenceNumberForGroup() override {}  // every rank counts from nothing
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
@@ -66,6 +69,7 @@ class CommunicatorBackend : public c10d::Backend {
 
   std::shared_ptr<Communicator> group_;
   std::string name_;
+  uint64_t issued_ = 0;
 };
 
 }  // namespace fsdp
