@@ -276,12 +276,8 @@ void FlatState::cast_inputs(TensorList& inputs, bool wanted) const {
 }
 
 TensorList FlatState::pre_forward(TensorList inputs) {
-  // Forward is being recomputed for activation checkpointing.
-  if (flat_ && handle_state_ == HandleState::backward_pre && in_backward()) {
-    unshard(call_site(Phase::backward));
-    wait_and_show();
-    return inputs;
-  }
+  // Forward is being recomputed for activation checkpointing, with what backward has gathered.
+  if (flat_ && handle_state_ == HandleState::backward_pre && in_backward()) return inputs;
   leave_failed_backward();
   lazy_init();
   if (is_root()) {
