@@ -51,12 +51,13 @@ bool is_of_one_element(const Sketch& sketch, const Unit& unit) {
   return owned.size() == 1 && is_one(owned.front());
 }
 
-// By one backward, at least.
+// By one backward, at least. Of a policy's units, any of which may be of one parameter, one is enough.
 bool is_unreached(const Sketch& sketch, const Unit& unit) {
   const std::vector<ParameterInfo> owned = owned_by(sketch, unit);
   const auto reached_by = [&](Uses uses) {
-    return std::any_of(owned.begin(), owned.end(),
-                       [&](const ParameterInfo& each) { return reaches(uses, sketch, each); });
+    const auto is_reached = [&](const ParameterInfo& each) { return reaches(uses, sketch, each); };
+    return sketch.auto_wrap.is_null() ? std::any_of(owned.begin(), owned.end(), is_reached)
+                                      : std::all_of(owned.begin(), owned.end(), is_reached);
   };
   return !owned.empty() &&
          any_micro_batch(sketch, [&](const MicroBatch& each) { return !reached_by(each.uses); });
