@@ -38,10 +38,6 @@ class Store:
         for file in sorted((root / "index").rglob("*.json")):
             self.cases |= json.loads(file.read_text())["cases"]
 
-    def manifest(self) -> dict[str, Any]:
-        file = self.root / "MANIFEST.json"
-        return json.loads(file.read_text()) if file.exists() else {}
-
     def _blob(self, case: str, part: str) -> bytes:
         name: str = self.cases[case][part]["file"]
         return (self.root / "blobs" / name[:2] / name).read_bytes()

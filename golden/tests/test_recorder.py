@@ -15,7 +15,7 @@ import torch
 from fsdp_cts_sdk.tensor_file import write_tensors
 
 GOLDEN = Path(__file__).resolve().parents[1]
-ENVIRONMENT = {"torch": "2.11.0", "torch_git": "70d99e9", "cpu_capability": "AVX2", "threads": "1"}
+MAKER = {"name": "pytorch", "version": "2.11.0", "torch_git": "70d99e9", "cpu_capability": "AVX2"}
 
 
 def add_blob(root: Path, content: bytes, extension: str) -> dict[str, str | int]:
@@ -25,19 +25,20 @@ def add_blob(root: Path, content: bytes, extension: str) -> dict[str, str | int]
     return {"file": name, "bytes": len(content)}
 
 
-def make_store(root: Path, values: dict[str, torch.Tensor], recorded: str = "float16", **environment: str) -> None:
-    root.mkdir(parents=True)
+def make_store(root: Path, values: dict[str, torch.Tensor], recorded: str = "float16", method: str = "method", **maker: str) -> None:
+    """One case. Of a store that is there it becomes another."""
+    root.mkdir(parents=True, exist_ok=True)
     write_tensors(root / "tensors", values)
     facts = {"none": [], "facts": [{"step": 1, "value": {"recorded": recorded}}]}
     entry = {
         "fingerprint": "f",
+        "made_by": {**MAKER, **maker},
         "tensors": add_blob(root, (root / "tensors").read_bytes(), ".safetensors"),
         "directory": add_blob(root, json.dumps(facts).encode(), ".json"),
     }
-    index = root / "index" / "SEED" / "Class" / "method.json"
-    index.parent.mkdir(parents=True)
-    index.write_text(json.dumps({"scenario": "SEED/Class/method", "cases": {"SEED/Class/method[world=2]": entry}}))
-    (root / "MANIFEST.json").write_text(json.dumps({"environment": {**ENVIRONMENT, **environment}}))
+    index = root / "index" / "SEED" / "Class" / f"{method}.json"
+    index.parent.mkdir(parents=True, exist_ok=True)
+    index.write_text(json.dumps({"scenario": f"SEED/Class/{method}", "cases": {f"SEED/Class/{method}[world=2]": entry}}))
 
 
 class Scripts(unittest.TestCase):
@@ -63,9 +64,9 @@ class Scripts(unittest.TestCase):
         ended = subprocess.run(command, capture_output=True, text=True)
         return ended.returncode, ended.stdout + ended.stderr
 
-    def compare(self, stored: torch.Tensor, now: torch.Tensor, **environment: str) -> tuple[int, str]:
+    def compare(self, stored: torch.Tensor, now: torch.Tensor, **maker: str) -> tuple[int, str]:
         make_store(self.store, {"4/parameters/model/weight": stored})
-        make_store(self.fresh, {"4/parameters/model/weight": now}, **environment)
+        make_store(self.fresh, {"4/parameters/model/weight": now}, **maker)
         return self.script("check")
 
     def test_no_drift(self) -> None:
@@ -97,6 +98,18 @@ class Scripts(unittest.TestCase):
                 status, text = self.compare(torch.ones(2), torch.ones(2) + 1e-6, cpu_capability="AVX512")
                 self.assertEqual((status, "cpu_capability AVX2 -> AVX512" in text), (verdict, True), text)
                 self.assertIn(f"run --quick --testee pytorch --golden {self.store}", (self.root / "arguments").read_text())
+
+    def test_of_recordings_from_two_processors_those_from_this_one_are_compared(self) -> None:
+        one = torch.ones(2)
+        make_store(self.store, {"weight": one}, method="elsewhere", cpu_capability="AVX512"), make_store(self.store, {"weight": one}, method="here")
+        for other, drift in (("elsewhere", 0), ("here", 1)):
+            with self.subTest(other):
+                shutil.rmtree(self.fresh, ignore_errors=True)
+                for method in ("elsewhere", "here"):
+                    make_store(self.fresh, {"weight": one + 1e-6 if method == other else one}, method=method)
+                status, text = self.script("check")
+                self.assertEqual((status, f"1 cases recorded again, {drift} drifted" in text), (drift, True), text)
+                self.assertIn("1 cases were recorded elsewhere (cpu_capability AVX512 -> AVX2)", text)
 
     def test_changed_facts_and_cases_are_drift(self) -> None:
         make_store(self.store, {}), make_store(self.fresh, {}, recorded="float32")
