@@ -64,9 +64,8 @@ class Writer {
  public:
   Writer(const Sketch& sketch, const Origin& origin, const std::string& why)
       : sketch_(sketch), fsdp1_(sketch.api != "fully_shard") {
-    const std::string model = flow(root());
-    buffers_ = "zeros";  // so that a load changes them
-    const std::string loaded = flow(root());
+    const std::string model = flow(root("ones"));
+    const std::string loaded = flow(root("zeros"));  // so that a load changes buffers
     program();
     expectations();
     resume();
@@ -112,7 +111,7 @@ class Writer {
     module["forward"].push_back({{"mul", {from, "g"}}, {"to", "y"}});
   }
 
-  Json module_of(const Block& block, int in) const {
+  Json module_of(const Block& block, int in, const char* buffers) const {
     switch (block.kind) {
       case BlockKind::linear:
         return linear(in, block.width, block.bias);
@@ -150,7 +149,7 @@ class Writer {
             graph(Json::object(), {{{"buffer", "shift"}, {"to", "s"}}, {{"add", {"x", "s"}}, {"to", "y"}}});
         module["buffers"] = {
             {"shift",
-             {{"shape", block.scalar ? Json::array() : Json{in}}, {"dtype", "float32"}, {"fill", buffers_}}}};
+             {{"shape", block.scalar ? Json::array() : Json{in}}, {"dtype", "float32"}, {"fill", buffers}}}};
         return module;
       }
       case BlockKind::side:
@@ -164,10 +163,10 @@ class Writer {
     return nullptr;
   }
 
-  Json root() const {
+  Json root(const char* buffers) const {
     Json children = Json::array();
     for (std::size_t i = 0; i < sketch_.blocks.size(); ++i)
-      children.push_back(module_of(sketch_.blocks[i], width_before(sketch_, i)));
+      children.push_back(module_of(sketch_.blocks[i], width_before(sketch_, i), buffers));
     if (!calls_root_as_graph(sketch_)) return {{"type", "Sequential"}, {"children", children}};
     Json named = Json::object(), forward = Json::array();
     std::string from = "x", side;
@@ -1139,7 +1138,6 @@ class Writer {
 
   const Sketch& sketch_;
   const bool fsdp1_;
-  const char* buffers_ = "ones";
   MicroBatch was_;
   int states_ = 0, probes_ = 0;
   std::string optimizer_;
