@@ -39,6 +39,10 @@ Json maker(const Json& hello) {
   return made_by;
 }
 
+std::string named(const Json& maker) {
+  return maker.value("name", "") + " " + maker.value("version", "");
+}
+
 bool uses_composable(const Case& a_case) {
   return std::any_of(a_case.plans.begin(), a_case.plans.end(),
                      [](const Json& plan) { return plan.value("api", "") == "composable"; });
@@ -182,20 +186,29 @@ int GoldenStore::prune() {
   return removed;
 }
 
-std::string GoldenStore::version_of(const Case& a_case) {
+Json GoldenStore::made_by(const Case& a_case) {
   try {
     std::lock_guard lock(mutex_);
     const Json& of_scenario = index(a_case.scenario);
-    if (of_scenario.is_null() || !of_scenario.at("cases").contains(a_case.id)) return "";
+    if (of_scenario.is_null() || !of_scenario.at("cases").contains(a_case.id)) return Json::object();
     const Json& entry = of_scenario["cases"][a_case.id];
-    const Json made_by =
-        entry.contains("made_by") ? entry["made_by"] : manifest().value("implementation", Json::object());
-    return made_by.value("version", "");
+    return entry.contains("made_by") ? entry["made_by"] : manifest().value("implementation", Json::object());
   } catch (const Unusable&) {
-    return "";  // load says what is wrong
+    return Json::object();  // load says what is wrong
   } catch (const Json::exception&) {
-    return "";
+    return Json::object();
   }
+}
+
+std::string GoldenStore::version_of(const Case& a_case) {
+  return made_by(a_case).value("version", "");
+}
+
+std::set<std::string> GoldenStore::makers_of(const std::vector<Case>& cases) {
+  std::set<std::string> found;
+  for (const Case& each : cases)
+    if (const Json maker = made_by(each); !maker.empty()) found.insert(named(maker));
+  return found;
 }
 
 Json GoldenStore::manifest() const {
@@ -207,8 +220,7 @@ std::set<std::string> GoldenStore::makers() const {
   std::set<std::string> found;
   const Json of_manifest = manifest().value("implementation", Json::object());
   for (const Json& entry : entries()) {
-    const Json made_by = entry.value("made_by", of_manifest);
-    found.insert(made_by.value("name", "") + " " + made_by.value("version", ""));
+    found.insert(named(entry.value("made_by", of_manifest)));
   }
   return found;
 }
@@ -216,7 +228,7 @@ std::set<std::string> GoldenStore::makers() const {
 std::optional<std::string> GoldenStore::objection(const Json& hello) const {
   const Json implementation = hello.value("implementation", Json::object());
   const std::string name = implementation.value("name", "");
-  const std::string maker = name + " " + implementation.value("version", "");
+  const std::string maker = named(implementation);
   if (name != "pytorch")
     return fmt::format(
         "only PyTorch is recorded, and this testee is {}: what is judged must not become the truth",

@@ -41,8 +41,9 @@ class GoldenStore {
   // number of cases of the whole store, however few were recorded now, and `command` to those that filled it.
   void write_manifest(Json manifest, const std::string& command);
   Json manifest() const;  // an empty object where there is none
-  // Who made what is in it: "pytorch 2.11.0+cu130"; several where it is mixed.
-  std::set<std::string> makers() const;
+  // Who made the recordings of these cases: "pytorch 2.11.0+cu130"; several where the store is mixed, none for
+  // cases without a recording.
+  std::set<std::string> makers_of(const std::vector<Case>& cases);
 
   const std::filesystem::path& root() const { return root_; }
 
@@ -52,7 +53,10 @@ class GoldenStore {
   std::filesystem::path blob_file(const Json& blob) const;
   std::string read_blob(const Json& blob) const;
   Json write_blob(const std::string& bytes, const std::string& extension);
-  std::vector<Json> entries() const;  // of all scenarios
+  std::vector<Json> entries() const;      // of all scenarios
+  std::set<std::string> makers() const;  // of all of them
+  // {name, version}; an empty object where there is no recording that can be read.
+  Json made_by(const Case& a_case);
   const Json& index(const std::string& scenario);
 
   std::filesystem::path root_;

@@ -318,10 +318,10 @@ class SuiteRun {
   // Whose recordings the testee is compared with; null while recording and with fresh data.
   Json recordings() const {
     if (!options_.record.empty() || options_.fresh_data) return nullptr;
-    const GoldenStore store(compared_store(options_, suite_));
+    GoldenStore store(compared_store(options_, suite_));
     const Json manifest = store.manifest();
     const Json environment = manifest.value("environment", Json::object());
-    return {{"makers", store.makers()},
+    return {{"makers", store.makers_of(selected_)},
             {"own", store.root() != suite_.golden_store()},
             {"store", store.root().string()},
             {"cpu", manifest.value("cpu", environment.value("cpu_capability", "an unknown processor"))}};

@@ -1,5 +1,6 @@
 """Runs of the suite, for programs that need many of them."""
 
+import collections
 import json
 import os
 import pathlib
@@ -16,6 +17,19 @@ import threading
 def cases_in(report):
     """Case records of an NDJSON report."""
     return [record for record in map(json.loads, report.read_text().splitlines()) if record["type"] == "case"]
+
+
+def entered_in(notes):
+    """By case: the mutants whose functions it entered, of the notes that a run of `mutant:none` left in the folder FSDP_MUTANTS_REACHED."""
+    entered = collections.defaultdict(set)
+    for file in notes.iterdir():
+        case = None
+        for line in file.read_text().splitlines():
+            if line.startswith("case "):
+                case = line.removeprefix("case ")
+            elif case:
+                entered[case].add(line)
+    return entered
 
 
 class Suite:

@@ -57,7 +57,7 @@ TEST_F(GoldenStoreTest, WhatNeedsAnAcceleratorIsRecordedOnTheSimulatedOne) {
 
 TEST_F(GoldenStoreTest, SaysWhoMadeItAndInWhichForm) {
   EXPECT_EQ(GoldenStore(root_).version_of(made_.a_case), "2.11.0");
-  EXPECT_EQ(GoldenStore(root_).makers(), std::set<std::string>{"pytorch 2.11.0"});
+  EXPECT_EQ(GoldenStore(root_).makers_of({made_.a_case}), std::set<std::string>{"pytorch 2.11.0"});
   made_.a_case.id = "T/Class/test[other=1,world=2]";
   EXPECT_EQ(GoldenStore(root_).version_of(made_.a_case), "");
   made_.a_case.cpu_form = "nothing is offloaded";
@@ -69,6 +69,20 @@ TEST_F(GoldenStoreTest, SaysWhoMadeItAndInWhichForm) {
             (Json{{"name", "pytorch"}, {"version", "2.11.0"}, {"torch_git", "70d99e9"}}));
   EXPECT_EQ(entry.at("cpu_form"), "nothing is offloaded");
   EXPECT_EQ(entry.at("composable"), "a rebuilt front door");
+}
+
+TEST_F(GoldenStoreTest, MakersAreThoseOfTheCasesAskedFor) {
+  Case later = made_.a_case;
+  later.id = "T/Class/test[other=1,world=2]";
+  EXPECT_EQ(GoldenStore(root_).makers_of({later}), std::set<std::string>{});
+  Json hello = hello_;
+  hello["implementation"]["version"] = "2.15.0";
+  GoldenStore(root_).save(later, made_.golden.evidence, hello);
+  EXPECT_EQ(GoldenStore(root_).makers_of({later}), std::set<std::string>{"pytorch 2.15.0"});
+  EXPECT_EQ(GoldenStore(root_).makers_of({made_.a_case, later}),
+            (std::set<std::string>{"pytorch 2.11.0", "pytorch 2.15.0"}));
+  std::ofstream(root_ / "index" / (later.scenario + ".json")) << "{";
+  EXPECT_EQ(GoldenStore(root_).makers_of({later}), std::set<std::string>{});
 }
 
 TEST_F(GoldenStoreTest, TakesPyTorchAndOneVersionOfIt) {

@@ -51,6 +51,12 @@ TEST_F(Evidence, OutputThatIsNoTextIsShownAsBytes) {
   EXPECT_THAT(run.ranks[1].captured_output, AllOf(StartsWith("\\xFF\\xFF"), EndsWith("\\xFF")));
 }
 
+TEST_F(Evidence, MemoryThatNobodyWroteIsNotZero) {
+  const CaseRun run = this->run(fault_testee({"--fault", "unwritten"}), {small_case("a")}).runs[0];
+  EXPECT_THAT(run, all_done);
+  EXPECT_EQ(run.ranks[1].captured_output, "3.00392\n");
+}
+
 TEST_F(Evidence, FindingsOfADeviceComeWithTheirRankAndStep) {
   const CaseRun run = this->run(fault_testee({"--fault", "finding"}), {small_case("a")}).runs[0];
   EXPECT_THAT(run, all_done);

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <mutex>
 
 #include "harness/protocol/utf8.hpp"
 
@@ -80,6 +82,31 @@ class Converter {
   std::size_t count_ = 0;
 };
 
+// What was parsed without a mistake, by name. To parse takes ten times as long as to copy, and a program that
+// selects cases again and again reads the same few files. Thread-safe.
+class ParsedFiles {
+ public:
+  // Null where the file was not read yet or had another text.
+  std::shared_ptr<const DataTree> tree_of(const std::string& name, const std::string& text) const {
+    std::lock_guard lock(mutex_);
+    const auto found = files_.find(name);
+    return found != files_.end() && found->second.text == text ? found->second.tree : nullptr;
+  }
+  void keep(const std::string& name, const std::string& text, const DataTree& tree) {
+    auto kept = std::make_shared<const DataTree>(tree);
+    std::lock_guard lock(mutex_);
+    files_.insert_or_assign(name, File{text, std::move(kept)});
+  }
+
+ private:
+  struct File {
+    std::string text;
+    std::shared_ptr<const DataTree> tree;
+  };
+  mutable std::mutex mutex_;
+  std::map<std::string, File> files_;
+};
+
 }  // namespace
 
 DataTree parse_yaml(const std::string& text, const std::string& name, Mistakes& mistakes) {
@@ -103,7 +130,12 @@ DataTree read_yaml(const std::filesystem::path& file, const std::string& name, M
     mistakes.add({std::make_shared<const std::string>(name), 0}, "cannot be read");
     return {};
   }
-  return parse_yaml(text, name, mistakes);
+  static ParsedFiles parsed;
+  if (const auto before = parsed.tree_of(name, text)) return *before;
+  const std::size_t noted = mistakes.noted();
+  DataTree tree = parse_yaml(text, name, mistakes);
+  if (mistakes.noted() == noted) parsed.keep(name, text, tree);
+  return tree;
 }
 
 }  // namespace fsdp_cts

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <stdexcept>
 #include <string_view>
@@ -45,6 +47,16 @@ void write_noise(std::size_t megabytes, char byte) {
       done += static_cast<std::size_t>(n);
     }
   }
+}
+
+// One number of a block that is large enough to come from the system and not from what was freed before.
+void write_what_nobody_wrote() {
+  constexpr std::size_t count = std::size_t{1} << 20;
+  void* (*volatile allocate)(std::size_t) = std::malloc;  // so that the compiler does not know what it gives
+  auto* const block = static_cast<float*>(allocate(count * sizeof(float)));
+  std::fprintf(stdout, "%g\n", static_cast<double>(block[count / 2]));
+  std::fflush(stdout);
+  std::free(block);
 }
 
 // A child that outlives this process. With `escape` it leaves the process group too.
@@ -118,6 +130,7 @@ void harm_process(const std::string& fault, std::size_t megabytes) {
   if (fault == "noise") write_noise(megabytes, 'n');
   if (fault == "noise_ff") write_noise(1, '\xff');
   if (fault == "noise_for_ever") write_noise(~std::size_t{0}, 'n');
+  if (fault == "unwritten") write_what_nobody_wrote();
   if (fault == "traced_grandchild") leave_a_traced_grandchild();
   if (fault == "traced_exit") {
     ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);

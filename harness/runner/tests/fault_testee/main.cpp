@@ -32,7 +32,7 @@
 //   sigsegv sigabrt sigkill exit_0 exit_3 out_of_memory disk_full exception uncaught_exception
 //   hang hang_busy hang_in_collective hang_ignoring_sigterm grandchild escaped_grandchild
 //   traced_grandchild traced_exit
-//   noise noise_ff noise_for_ever
+//   noise noise_ff noise_for_ever unwritten
 // Faults at a step, of speech:
 //   second_hello wrong_case done_twice step_beyond_program step_backwards observation_ahead
 //   observation_of_other_rank observation_flood unknown_type missing_key long_what long_message
