@@ -10,13 +10,13 @@
 namespace fsdp_cts::generate {
 namespace {
 
-// `M` stands for the model, `O` for another one, `A` for the attempt, `W1` for the size of the world and one more.
+// `M` stands for the model, `O` for another one, `A` for the attempt, `W` for the size of the world, `W1` for one more.
 struct Refusal {
   const char* name;
   const char* apis;  // fully_shard, fsdp, composable, or several
   const char* model;
   const char* units;
-  const char* before;  // steps, one a line
+  std::string before;  // steps, one a line
   const char* refused;
   const char* type;
   const char* message;
@@ -25,6 +25,7 @@ struct Refusal {
   bool needs_ranks = false;     // more than one
   const char* other = nullptr;  // made and sharded before `before`, by the same units
   bool in_scope = false;        // of whole parameters
+  bool on_device = false;       // an accelerator
 };
 
 constexpr const char* stack =
@@ -56,6 +57,8 @@ constexpr const char* tied =
     "{type: Graph, inputs: [x], tie: [[b.weight, a.weight]], children: {a: {type: Linear, in: 4, out: 4}, "
     "b: {type: Linear, in: 4, out: 4}}, forward: [{call: a, args: [x], to: h}, {call: b, args: [h], to: y}], "
     "output: y}";
+// Of whose only parameter every rank has a part, in worlds of up to five.
+constexpr const char* single = "{type: Linear, in: 4, out: 5, bias: false}";
 constexpr const char* squares =
     "{type: Graph, inputs: [x], children: {lin: {type: Linear, in: 4, out: 4}}, "
     "forward: [{call: lin, args: [x], to: h}, {mul: [h, h], to: y}], output: y}";
@@ -82,6 +85,11 @@ constexpr const char* trained =
 constexpr const char* ran =
     "build: M\nshard: M\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: "
     "A_loss}\n";
+const std::string backward = std::string(ran) + "backward: A_loss\n";
+const std::string scaled =
+    "build: M\nshard: M\noptimizer: {as: A, model: M, kind: SGD, lr: 0.5}\nscaler: {as: A, optimizer: A, "
+    "init_scale: 8}\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: A_loss}\n"
+    "scale_loss: {loss: A_loss, scaler: A, into: A_scaled}\nbackward: A_scaled\n";
 constexpr const char* with_full_state = "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: full}\n";
 constexpr const char* with_sharded_state =
     "build: M\nshard: M\nstate_dict: {as: A, model: O, kind: sharded}\n";
@@ -151,6 +159,13 @@ const std::vector<Refusal>& table() {
        "optimizer: A}\n",
        "RuntimeError", "1[.]bias", "FS-OPT-3", false, false, stack_with_bias},
 
+      {"unscaled_twice", "fully_shard", stack, root, scaled + "unscale: A\n", "unscale: A\n", "RuntimeError",
+       "unscale_.. has already been called on this optimizer since the last update", "FS-ERR-1 FS-SCALER-1"},
+      {"unscaled_after_step", "fully_shard", stack, root, scaled + "scaler_step: A\n", "unscale: A\n",
+       "RuntimeError", "unscale_.. is being called after step", "FS-ERR-1 FS-SCALER-1"},
+      {"scale_settled_first", "fully_shard", stack, root, scaled, "update_scale: A\n", "AssertionError",
+       "No inf checks were recorded prior to update", "FS-ERR-1 FS-SCALER-1"},
+
       {"flat_scalar", "fsdp composable", with_scalar, root, build, shard, "ValueError",
        "FSDP doesn't support scalar parameters. Change factor to a 1D tensor with numel equal to 1",
        "FS-ERR-1"},
@@ -202,6 +217,34 @@ const std::vector<Refusal>& table() {
        "build: M\nshard: M\nmeanwhile: {pass: forward, module: '1', model: M, do: summon}\n", forwards,
        "AssertionError", "Cannot manually unshard parameters during forward/backward",
        "FS-ERR-1 FP-SUMMON-5"},
+      {"gradients_on_the_host", "fsdp", stack, "[{modules: [''], use_orig_params: true}]", made,
+       "within: {scope: summon, model: M, with_grads: true, offload_to_cpu: true}\n", "NotImplementedError",
+       "with_grads=True, use_orig_params=True, offload_to_cpu=True is not supported yet",
+       "FS-ERR-1 FP-SUMMON-5"},
+      {"left_on_the_host", "fsdp composable", stack, nested, "build: {model: M, device: host}\nshard: M\n",
+       forwards, "RuntimeError", "An FSDP-managed module unexpectedly has parameters on cpu", "FS-ERR-1",
+       true, false, nullptr, false, true},
+      {"changed_while_whole", "fsdp", single,
+       "[{modules: [''], use_orig_params: true, sharding_strategy: SHARD_GRAD_OP}]",
+       std::string(ran) + "mutate: {model: M, parameter: weight, what: value, how: replace, fill: 2}\n",
+       "backward: A_loss\n", "AssertionError",
+       "between forward and backward for HandleShardingStrategy.SHARD_GRAD_OP$", "FS-ERR-1 FP-WB-4", true,
+       true},
+      {"changed_while_whole_over_replicas", "fsdp", single,
+       "[{modules: [''], use_orig_params: true, sharding_strategy: _HYBRID_SHARD_ZERO2}], mesh: [1, W]",
+       std::string(ran) + "mutate: {model: M, parameter: weight, what: value, how: replace, fill: 2}\n",
+       "backward: A_loss\n", "AssertionError",
+       "between forward and backward for HandleShardingStrategy._HYBRID_SHARD_ZERO2$", "FS-ERR-1 FP-WB-4",
+       true, true},
+      {"replaced_in_another_shape", "fsdp", stack,
+       "[{modules: [''], use_orig_params: true, sharding_strategy: NO_SHARD}]",
+       backward + "mutate: {model: M, parameter: 1.weight, what: value, how: replace, fill: 2, grow: 1}\n",
+       forwards, "RuntimeError", "Expects torch.Size..16.. but got", "FS-ERR-1 FP-WB-6"},
+      {"shared_replaced", "fsdp", tied,
+       "[{modules: [''], use_orig_params: true, sharding_strategy: NO_SHARD}]",
+       made + std::string("mutate: {model: M, parameter: a.weight, what: value, how: replace, fill: 2}\n"),
+       forwards, "NotImplementedError", "Changing shared parameters is not supported yet",
+       "FS-ERR-1 FP-WB-7"},
       {"clip_in_scope", "fsdp", stack, nested, made,
        "clip_grad_norm: {model: M, max_norm: 1, into: A_norm}\n", "", "", "FP-SUMMON-5", false, false,
        nullptr, true},
@@ -292,7 +335,7 @@ std::vector<std::string> split(const std::string& text, char at) {
 bool is_for(const Refusal& refusal, const Sketch& sketch) {
   const std::vector<std::string> apis = split(refusal.apis, ' ');
   return std::find(apis.begin(), apis.end(), sketch.api) != apis.end() &&
-         (!refusal.needs_ranks || sketch.world > 1);
+         (!refusal.needs_ranks || sketch.world > 1) && (!refusal.on_device || sketch.offload);
 }
 
 bool is_letter(char c) {
@@ -302,9 +345,14 @@ bool is_letter(char c) {
 // Whole words only: `A_loss` begins with a placeholder, `AssertionError` does not.
 std::string filled_in(const std::string& text, const Sketch& sketch, int number) {
   const std::vector<std::pair<std::string, std::string>> values = {
-      {"M", fmt::format("refused{}", number)}, {"O", fmt::format("another{}", number)},
-      {"A", fmt::format("attempt{}", number)}, {"A_loss", fmt::format("attempt{}_loss", number)},
-      {"A_on", fmt::format("on{}", number)},   {"A_on_loss", fmt::format("on{}_loss", number)},
+      {"M", fmt::format("refused{}", number)},
+      {"O", fmt::format("another{}", number)},
+      {"A", fmt::format("attempt{}", number)},
+      {"A_loss", fmt::format("attempt{}_loss", number)},
+      {"A_on", fmt::format("on{}", number)},
+      {"A_on_loss", fmt::format("on{}_loss", number)},
+      {"A_scaled", fmt::format("attempt{}_scaled", number)},
+      {"W", std::to_string(sketch.world)},
       {"W1", std::to_string(sketch.world + 1)}};
   std::string result;
   for (std::size_t i = 0; i < text.size();) {
