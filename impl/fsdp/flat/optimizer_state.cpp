@@ -151,11 +151,13 @@ void show_what_optimizers_update(FlatState& state) {
 
 FullOptimizerState full_optimizer_state(const torch::nn::Module& root, const OptimizerState& state) {
   const at::NoGradGuard no_grad;
+  const auto units = FlatState::all_under(root);
+  for (const auto& unit : units) unit->leave_failed_backward();
   const auto slots = original_slots(root, Ties::once);
   const auto given = by_tensor(state);
   FullOptimizerState result;
   for (const auto& slot : slots) result.emplace_back(slot.name, OptimizerValues{});
-  for (const auto& unit : FlatState::all_under(root)) {
+  for (const auto& unit : units) {
     if (unit->flat()) gather_unit(*unit, slots, given, result);
   }
   for (size_t i = 0; i < slots.size(); ++i) {
