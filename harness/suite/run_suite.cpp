@@ -152,12 +152,16 @@ std::vector<Case> selected_cases(const RunOptions& options, const Suite& suite, 
   if (options.per_scenario > 0) cases = few_of_each_scenario(std::move(cases), options.per_scenario, machine);
   std::set<std::string> known;
   for (const Case& each : cases) known.insert(each.id);
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    const std::string before = cases[i].continues;
-    if (before.empty() || known.contains(before) || holds_checkpoint(options.checkpoints, before)) continue;
-    for (Case& each : cases_of(options, suite, {before})) {
-      if (known.insert(each.id).second) cases.push_back(std::move(each));
+  for (std::size_t looked_at = 0; looked_at < cases.size();) {
+    std::vector<std::string> missing;
+    for (; looked_at < cases.size(); ++looked_at) {
+      const std::string& before = cases[looked_at].continues;
+      if (before.empty() || holds_checkpoint(options.checkpoints, before)) continue;
+      if (known.insert(before).second) missing.push_back(before);
     }
+    if (missing.empty()) break;
+    std::vector<Case> found = cases_of(options, suite, missing);
+    std::move(found.begin(), found.end(), std::back_inserter(cases));
   }
   return cases;
 }

@@ -40,11 +40,15 @@ FilterResult usable(const Filter& filter) {
   }
 }
 
+bool is_complete(const FilterResult& result) {
+  return result.unmatched.empty() && !result.cases.empty();
+}
+
 // Throws UsageError with a hint when nothing is selected. `place` is where to see all cases.
 std::vector<Case> selected(const std::vector<Case>& all, const std::vector<std::string>& filters,
                            const std::string& place) {
   FilterResult result = usable([&] { return select_cases(all, filters); });
-  if (result.unmatched.empty() && !result.cases.empty()) return std::move(result.cases);
+  if (is_complete(result)) return std::move(result.cases);
   std::string hint;
   for (const std::string& term : result.unmatched) {
     const std::string close = nearest(all, term);
@@ -83,7 +87,7 @@ std::string suite_version() {
 std::vector<Case> select(const Suite& suite, const std::vector<std::string>& filters) {
   // Loads no more than the filters ask for; with all cases it is said what a filter may have meant.
   FilterResult result = usable([&] { return load_selected_cases(suite.conformance(), filters); });
-  if (result.unmatched.empty() && !result.cases.empty()) return std::move(result.cases);
+  if (is_complete(result)) return std::move(result.cases);
   return select_among(load_cases(suite.conformance()), filters);
 }
 
@@ -97,6 +101,9 @@ std::vector<Case> select_from(const std::filesystem::path& scenarios, const Suit
   if (!std::filesystem::exists(scenarios))
     throw UsageError(
         fmt::format("{} is not there; --scenarios takes a file or a folder", scenarios.string()));
+  FilterResult result =
+      usable([&] { return load_selected_scenario_files(scenarios, suite.conformance(), filters); });
+  if (is_complete(result)) return std::move(result.cases);
   return selected(load_scenario_files(scenarios, suite.conformance()), filters, scenarios.string());
 }
 

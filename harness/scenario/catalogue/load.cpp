@@ -143,6 +143,24 @@ std::vector<Case> load(const std::vector<std::filesystem::path>& files,
   return cases;
 }
 
+// A file, or all below a folder.
+std::vector<std::filesystem::path> files_below(const std::filesystem::path& scenarios) {
+  if (!std::filesystem::is_directory(scenarios)) return {scenarios};
+  return scenario_files(scenarios);
+}
+
+// At the cost of the selected cases only.
+FilterResult load_selected(std::vector<std::filesystem::path> files, const std::filesystem::path& conformance,
+                           const std::vector<std::string>& terms) {
+  const Filter filter(terms);
+  std::erase_if(files, [&](const std::filesystem::path& file) {
+    const std::string id = stated_id(file);
+    return !id.empty() && !filter.may_accept_some_of(id);
+  });
+  const Wanted wanted = [&](const Case& each) { return filter.accepts(each); };
+  return select_cases(load(files, conformance, wanted), terms);
+}
+
 // All of the suite's; throws if there is none.
 std::vector<std::filesystem::path> scenario_files_of(const std::filesystem::path& conformance) {
   std::vector<std::filesystem::path> files = scenario_files(conformance / "scenarios");
@@ -156,8 +174,13 @@ std::vector<std::filesystem::path> scenario_files_of(const std::filesystem::path
 
 std::vector<Case> load_scenario_files(const std::filesystem::path& scenarios,
                                       const std::filesystem::path& conformance) {
-  if (!std::filesystem::is_directory(scenarios)) return load({scenarios}, conformance, {});
-  return load(scenario_files(scenarios), conformance, {});
+  return load(files_below(scenarios), conformance, {});
+}
+
+FilterResult load_selected_scenario_files(const std::filesystem::path& scenarios,
+                                          const std::filesystem::path& conformance,
+                                          const std::vector<std::string>& terms) {
+  return load_selected(files_below(scenarios), conformance, terms);
 }
 
 std::vector<Case> load_scenario(const std::string& text, const std::string& name, const ModelFiles& models,
@@ -175,14 +198,7 @@ std::vector<Case> load_cases(const std::filesystem::path& conformance) {
 
 FilterResult load_selected_cases(const std::filesystem::path& conformance,
                                  const std::vector<std::string>& terms) {
-  const Filter filter(terms);
-  std::vector<std::filesystem::path> files = scenario_files_of(conformance);
-  std::erase_if(files, [&](const std::filesystem::path& file) {
-    const std::string id = stated_id(file);
-    return !id.empty() && !filter.may_accept_some_of(id);
-  });
-  const Wanted wanted = [&](const Case& each) { return filter.accepts(each); };
-  return select_cases(load(files, conformance, wanted), terms);
+  return load_selected(scenario_files_of(conformance), conformance, terms);
 }
 
 }  // namespace fsdp_cts

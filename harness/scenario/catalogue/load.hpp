@@ -24,6 +24,10 @@ FilterResult load_selected_cases(const std::filesystem::path& conformance,
 // ScenarioError like load_cases.
 std::vector<Case> load_scenario_files(const std::filesystem::path& scenarios,
                                       const std::filesystem::path& conformance);
+// Of these the selected ones, as load_selected_cases.
+FilterResult load_selected_scenario_files(const std::filesystem::path& scenarios,
+                                          const std::filesystem::path& conformance,
+                                          const std::vector<std::string>& terms);
 
 // The cases of one scenario file whose text is given; `name` stands for the file in mistakes. Some cases may
 // be there although there are mistakes.
