@@ -155,6 +155,26 @@ TEST(Loading, DoesNotReadAFileThatCannotBeSelected) {
   EXPECT_THROW(load_selected_cases(folder.path(), {"world:2"}), ScenarioError);
 }
 
+TEST(Loading, OfAFolderDoesNotReadAFileThatCannotBeSelectedEither) {
+  const ConformanceFolder folder;
+  folder.scenario(with_line(7, "worlds: [2, 4]"));
+  folder.write("scenarios/broken.yaml", "id: UOP/Class/test_broken\nnonsense: [\n");
+  const auto selected = [&](const char* term) {
+    return load_selected_scenario_files(folder.path() / "scenarios", folder.path(), {term});
+  };
+  EXPECT_EQ(selected("F2MP/*").cases.size(), 4u);
+  EXPECT_THROW(selected("UOP/*"), ScenarioError);
+}
+
+TEST(Loading, ReadsAFileAgainThatHasChanged) {
+  const ConformanceFolder folder;
+  folder.scenario(with_line(7, "worlds: [2, 4]"));
+  const std::size_t before = folder.load().size();
+  folder.scenario(with_line(7, "worlds: [2]"));
+  EXPECT_EQ(folder.load().size() * 2, before);
+  EXPECT_EQ(folder.load().size() * 2, before);
+}
+
 TEST(Listing, SaysWhatCannotRunAndWhy) {
   const Json rows = listing_json(list_cases(some_cases(), Machine{}));
   ASSERT_EQ(rows.size(), 5u);
