@@ -73,6 +73,32 @@ TEST_F(Staged, ClosedForms) {
   });
 }
 
+TEST_F(Staged, TensorsMayBeginWithinTheirStorage) {
+  run(3, [](const Rank& rank) {
+    auto& group = *rank.plain;
+    const auto options = at::TensorOptions(staged_device());
+    const auto r = static_cast<double>(rank.rank);
+    // As units gather: into memory that holds more, each rank from its own place in it.
+    const auto memory = at::zeros({20}, options);
+    const auto gathered = memory.narrow(0, 4, 12);
+    const auto own = gathered.narrow(0, 4 * rank.rank, 4);
+    own.copy_(at::arange(4, options) + r);
+    group.all_gather(gathered, own, {})->wait();
+    EXPECT_TRUE(at::equal(memory.cpu(), at::cat({at::zeros(4), at::arange(4), at::arange(4) + 1,
+                                                 at::arange(4) + 2, at::zeros(4)})));
+    const auto sums = at::zeros({8}, options);
+    group.reduce_scatter(sums.narrow(0, 3, 2), at::arange(9, options).narrow(0, 2, 6), {}, {})->wait();
+    EXPECT_TRUE(
+        at::equal(sums.cpu(), at::cat({at::zeros(3), 3 * (at::arange(2) + 2 + 2 * r), at::zeros(3)})));
+    const auto ones = at::ones({6}, options);
+    group.all_reduce(ones.narrow(0, 2, 2), {}, {})->wait();
+    EXPECT_TRUE(at::equal(ones.cpu(), at::tensor({1.0F, 1.0F, 3.0F, 3.0F, 1.0F, 1.0F})));
+    const auto sent = at::full({6}, r, options);
+    group.broadcast(sent.narrow(0, 3, 2), 2, {})->wait();
+    EXPECT_TRUE(at::equal(sent.cpu(), at::cat({at::full({3}, r), at::full({2}, 2.0), at::full({1}, r)})));
+  });
+}
+
 TEST_F(Staged, ComesAfterWhatWasOnTheStreamAndBeforeWhatWaitsForIt) {
   run(2, [](const Rank& rank) {
     constexpr int64_t numel = 1 << 20;

@@ -18,7 +18,7 @@ UnshardedMemory unsharded_memory();
 /// Gives what is kept to the system.
 void release_kept_memory();
 
-/// A tensor over `base`'s storage, contiguous, from element `offset` on (in elements of `base`): no autograd
+/// A tensor over `base`'s storage, contiguous, from element `offset` of `base` on, wherever that begins: no autograd
 /// view, with a version counter of its own. The storage may be empty at the time.
 at::Tensor alias(const at::Tensor& base, int64_t offset, at::IntArrayRef sizes);
 
