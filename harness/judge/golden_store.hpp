@@ -53,7 +53,7 @@ class GoldenStore {
   std::filesystem::path blob_file(const Json& blob) const;
   std::string read_blob(const Json& blob) const;
   Json write_blob(const std::string& bytes, const std::string& extension);
-  std::vector<Json> entries() const;      // of all scenarios
+  std::vector<Json> entries() const;     // of all scenarios
   std::set<std::string> makers() const;  // of all of them
   // {name, version}; an empty object where there is no recording that can be read.
   Json made_by(const Case& a_case);

@@ -82,7 +82,7 @@ class Converter {
   std::size_t count_ = 0;
 };
 
-// What was parsed without a mistake, by name. To parse takes ten times as long as to copy, and a program that
+// What was parsed without a mistake, by name. To copy is much cheaper than to parse, and a program that
 // selects cases again and again reads the same few files. Thread-safe.
 class ParsedFiles {
  public:

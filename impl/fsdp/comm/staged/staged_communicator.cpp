@@ -138,9 +138,7 @@ class StagedCommunicator : public Communicator, public std::enable_shared_from_t
 
  private:
   // What a backend writes is no operation on the tensor, whose autograd version stays.
-  static at::Tensor memory_of(const at::Tensor& tensor) {
-    return alias(tensor, 0, {tensor.numel()});
-  }
+  static at::Tensor memory_of(const at::Tensor& tensor) { return alias(tensor, 0, {tensor.numel()}); }
   static at::Tensor pinned_like(const at::Tensor& tensor) {
     return at::empty({tensor.numel()}, at::TensorOptions(tensor.scalar_type()).pinned_memory(true));
   }
