@@ -261,8 +261,16 @@ class TesteeAssembly {
         if (std::find(group.begin(), group.end(), *shard.described.place.rank) != group.end())
           members.push_back(&shard);
       }
-      // Ranks that did not take part in this step are missed by the law that all ranks answer, not here.
-      if (members.empty()) continue;
+      if (members.empty()) {
+        const auto due = std::find_if(group.begin(), group.end(),
+                                      [&](int rank) { return program_.takes_part(place.step, rank); });
+        if (due == group.end()) continue;
+        Place of_rank = place;
+        of_rank.rank = *due;
+        report("shard_missing", of_rank,
+               fmt::format("no rank of {} names it, and others do", fmt::join(group, ", ")));
+        return;
+      }
       Place of_group = place;
       if (!groups.replicas && groups.groups.size() > 1) of_group.rank = group.front();
       Value value{{}, true, true, members.front()->described.requires_grad};

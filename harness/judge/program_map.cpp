@@ -56,16 +56,31 @@ void follow(ModelState& state, const std::string& verb, const Json& step) {
   if (verb == "leave" && summon) --state.summons;
 }
 
+std::map<int, int> begins_of_attempts(const Json& program) {
+  std::map<int, int> begins;
+  std::vector<int> open;
+  for (int step = 0; step < static_cast<int>(program.size()); ++step) {
+    const std::string verb = program[static_cast<std::size_t>(step)].value("verb", "");
+    if (verb == "attempt_begin") open.push_back(step);
+    if (verb != "attempt_end" || open.empty()) continue;
+    begins[step] = open.back();
+    open.pop_back();
+  }
+  return begins;
+}
+
 }  // namespace
 
-ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed) {
+ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed)
+    : begin_of_attempt_(begins_of_attempts(program)) {
   std::map<std::string, ModelState> models;
   std::string phase = "construction";
   std::vector<std::string> attempts;
   std::map<std::string, std::string> parts;
   auto acted_out = [&](int step) {
     auto end = failed.lower_bound(step);
-    return end == failed.end() || step <= end->second || step == end->first;
+    return end == failed.end() || step <= std::max(end->second, begin_of_attempt(end->first)) ||
+           step == end->first;
   };
   for (const Json& step : program) {
     StepFacts facts;
@@ -121,6 +136,11 @@ std::vector<Cast> ProgramMap::casts_before_sharding(const std::string& model) co
 
 const StepFacts& ProgramMap::at(int step) const {
   return steps_.at(static_cast<std::size_t>(step));
+}
+
+int ProgramMap::begin_of_attempt(int end) const {
+  const auto found = begin_of_attempt_.find(end);
+  return found == begin_of_attempt_.end() ? end : found->second;
 }
 
 bool ProgramMap::takes_part(int step, int rank) const {

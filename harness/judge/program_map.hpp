@@ -39,8 +39,8 @@ struct StepFacts {
   std::map<std::string, std::string> parts;
 };
 
-// Where attempts failed: step of the attempt's end → the step that raised. What stands between was not acted
-// out.
+// Where attempts failed: step of the attempt's end → the step that raised, as testees say. What stands between
+// was not acted out; what stands before the attempt was, whatever they say.
 using FailedAttempts = std::map<int, int>;
 
 class ProgramMap {
@@ -52,6 +52,8 @@ class ProgramMap {
   const StepFacts& at(int step) const;  // throws std::out_of_range; check contains() for steps a testee named
   bool contains(int step) const { return step >= 0 && step < size(); }
   int size() const { return static_cast<int>(steps_.size()); }
+  // The step that begins the attempt which ends at this one; the step itself where none does.
+  int begin_of_attempt(int end) const;
   // A rank whose process the program has ended takes no part any more.
   bool takes_part(int step, int rank) const;
   // Whether its process is gone before the end of the case.
@@ -59,7 +61,8 @@ class ProgramMap {
 
  private:
   std::vector<StepFacts> steps_;
-  std::map<int, int> ended_;  // by rank: at which step its process ends
+  std::map<int, int> begin_of_attempt_;  // by the step of its end
+  std::map<int, int> ended_;             // by rank: at which step its process ends
 };
 
 // A string or a list of strings, as LANGUAGE.md allows for `what`.

@@ -197,6 +197,9 @@ class SuiteRun {
                                                              {"device", device.empty() ? "cpu" : device}},
                           fmt::format("{:%Y-%m-%d}", fmt::gmtime(started_)));
     }
+    // What an earlier run wrote must not be taken for this one's, should it end early.
+    for (const auto& [option, file] : options.formats)
+      if (!file.empty()) std::filesystem::remove(file);
     reporters_.push_back(std::make_unique<ConsoleReporter>(std::cout, isatty(STDOUT_FILENO) != 0));
     if (!options.report.empty()) reporters_.push_back(std::make_unique<NdjsonReporter>(options.report));
   }
@@ -429,10 +432,22 @@ class SuiteRun {
     records_.push_back(std::move(record));
   }
 
+  // What was judged elsewhere says nothing of the device that was asked for.
+  std::optional<std::string> other_device() const {
+    const std::string& asked = options_.testee.device;
+    const Json hello = header_.at("testee").value("hello", Json());
+    if (asked.empty() || !hello.is_object()) return std::nullopt;
+    const auto said = hello.value("device", "");
+    if (said == asked || said.starts_with(asked + ":")) return std::nullopt;
+    return fmt::format("--device {} was asked for, and the testee says in hello that it runs on '{}'", asked,
+                       said);
+  }
+
   int finish() {
     const Json verdicts = count_verdicts(records_);
     int code = exit_code(verdicts);
     std::vector<std::string> faults = troubles_;
+    if (auto fault = other_device()) faults.push_back(std::move(*fault));
     if (must_run_) {
       for (std::string& fault : must_run_->missing(records_)) faults.push_back(std::move(fault));
     }

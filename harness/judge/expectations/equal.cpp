@@ -98,15 +98,32 @@ class Equal {
       compare_value(*place, context_.testee.values.at(*place));
     for (const NamedTruth& truth : truths_) {
       for (const Place* place : wanted_places(truth.truth->evidence->values)) {
-        if (place->rank && !context_.program.takes_part(place->step, *place->rank)) continue;
-        if (counterparts(context_.testee.values, *place).empty()) {
+        if (const auto missing = unanswered(*place)) {
           fail(
-              failure(context_, *place,
+              failure(context_, *missing,
                       {"missing_value", fmt::format("{}: the {} has it, the implementation did not answer it",
-                                                    describe(*place), truth.name)}));
+                                                    describe(*missing), truth.name)}));
         }
       }
     }
+  }
+
+  // Where the testee owes a value that a truth has there. What is the same on all ranks is due from each, unless
+  // it was assembled from the shards of all.
+  std::optional<Place> unanswered(const Place& place) const {
+    if (place.rank && !context_.program.takes_part(place.step, *place.rank)) return std::nullopt;
+    const auto answers = counterparts(context_.testee.values, place);
+    if (answers.empty()) return place;
+    if (place.rank || !answers.front()->rank) return std::nullopt;
+    for (int rank = 0; rank < context_.a_case.world; ++rank) {
+      if (!context_.program.takes_part(place.step, rank) ||
+          std::any_of(answers.begin(), answers.end(), [&](const Place* each) { return each->rank == rank; }))
+        continue;
+      Place missing = place;
+      missing.rank = rank;
+      return missing;
+    }
+    return std::nullopt;
   }
 
   void compare_value(const Place& place, const Value& actual) {

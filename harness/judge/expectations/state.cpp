@@ -115,6 +115,7 @@ void check_devices(const Json& arguments, const Selection& selection, const Judg
   const bool cpu_due = arguments.at("is") == "cpu";
   for (const auto& [place, fact] : facts) {
     const Json& values = fact->at("values");
+    if (values.empty() && !arguments.contains("count")) return nothing_observed(outcome, what);
     if (arguments.contains("count") && arguments["count"] != values.size()) {
       outcome.findings.push_back(failure(context, place,
                                          {"entries",
@@ -176,7 +177,8 @@ void check_elapsed(const Json& arguments, const Selection& selection, const Judg
   for (const auto& [place, fact] : selected_facts(context, selection, "clock")) {
     const int rank = place.rank.value_or(0);
     if (!ranks.contains(rank)) continue;
-    const auto now = fact->at("values").value("milliseconds", std::int64_t{0});
+    if (!fact->at("values").contains("milliseconds")) return nothing_observed(outcome, "clock");
+    const auto now = fact->at("values").at("milliseconds").get<std::int64_t>();
     const std::string& label = context.program.at(place.step).label;
     if (label == from) begun.try_emplace(rank, now);
     if (label == to) ended.insert_or_assign(rank, std::pair(now, place));
@@ -205,7 +207,9 @@ void check_memory(const Json& arguments, const Selection& selection, const Judge
   for (const auto& [place, fact] : selected_facts(context, selection, "memory")) {
     const Json& values = fact->at("values");
     const std::string& label = context.program.at(place.step).label;
-    if (!values.contains("current") || !values.contains("peak")) continue;  // it does not count
+    if (label != from && label != to) continue;
+    if (!values.contains("current") || !values.contains("peak"))  // it does not count
+      return nothing_observed(outcome, "memory");
     if (label == from) begun.try_emplace(place.rank.value_or(0), values.at("current").get<std::int64_t>());
     if (label == to)
       ended.insert_or_assign(place.rank.value_or(0), std::pair(values.at(which).get<std::int64_t>(), place));
@@ -233,8 +237,10 @@ void check_virtual_time(const Json& arguments, const Selection& selection, const
   bool communicated = false;
   for (const auto& [place, fact] : facts) {
     const Json& values = fact->at("values");
-    const auto all = values.value("communication", std::int64_t{0}),
-               exposed = values.value("exposed_communication", std::int64_t{0});
+    if (!values.contains("communication") || !values.contains("exposed_communication"))  // it keeps no time
+      return nothing_observed(outcome, "virtual_time");
+    const auto all = values.at("communication").get<std::int64_t>(),
+               exposed = values.at("exposed_communication").get<std::int64_t>();
     communicated = communicated || all > 0;
     if (100 * exposed <= percent * all) continue;
     outcome.findings.push_back(failure(

@@ -10,14 +10,16 @@
 namespace fsdp_cts {
 namespace {
 
-// Steps a rank did not come to: from the failing step of an attempt to the attempt's end.
+// Steps a rank did not come to: from the failing step of an attempt to the attempt's end. Which one failed is the
+// testee's word, which excuses nothing outside of the attempt.
 std::set<int> excused_steps(const JudgeContext& context, int rank) {
   std::set<int> excused;
   for (const auto& [place, fact] : context.testee.facts) {
     if (place.what != "attempt" || place.rank != rank) continue;
     const Json& error = fact.value("error", Json());
     if (error.is_null()) continue;
-    for (int step = error.value("step", place.step); step < place.step; ++step) excused.insert(step);
+    const int failed = std::max(error.value("step", place.step), context.program.begin_of_attempt(place.step));
+    for (int step = failed; step < place.step; ++step) excused.insert(step);
   }
   return excused;
 }

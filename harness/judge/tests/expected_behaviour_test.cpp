@@ -170,6 +170,8 @@ TEST(Devices, OfEveryParameter) {
   expect_code(made, R"([{"devices": {"is": "accelerator"}}])", "device");
   made.entry(HandMade::after_step, 1, "devices")["values"]["bias"] = "cuda:1";
   EXPECT_EQ(expect_code(made, R"([{"devices": {"is": "cpu"}}])", "device").divergence["parameter"], "bias");
+  made.entry(HandMade::after_step, 1, "devices")["values"] = Json::object();
+  expect_code(made, R"([{"devices": {"is": "cpu"}}])", "nothing_observed", VerdictKind::unresolved);
 }
 
 TEST(Devices, OfTheEntriesThatARankHasOfAStateDict) {
@@ -218,6 +220,10 @@ TEST(Elapsed, BetweenTwoClocks) {
   expect_code(
       made, R"([{"elapsed": {"labels": ["after_backward", "after_step"], "at_least": 20, "ranks": "all"}}])",
       "elapsed");
+  made.entry(HandMade::after_backward, 1, "clock")["values"] = Json::object();
+  expect_code(made,
+              R"([{"elapsed": {"labels": ["after_backward", "after_step"], "at_least": 20, "ranks": [1]}}])",
+              "nothing_observed", VerdictKind::unresolved);
 }
 
 TEST(Memory, GrowsBetweenTwoObservations) {
@@ -246,7 +252,9 @@ TEST(Memory, GrowsBetweenTwoObservations) {
                   "on rank 1: peak device memory is 1001 bytes more than at 'after_backward', and must "
                   "be 0 to 1000"));
 
-  made.entry(HandMade::after_step, 1, "memory")["values"] = Json::object();  // nobody counts
+  made.entry(HandMade::after_step, 1, "memory")["values"] = Json::object();  // that rank does not count
+  expect_code(made, grows("peak", 0, 1001).c_str(), "nothing_observed", VerdictKind::unresolved);
+  made.entry(HandMade::after_backward, 1, "memory")["values"] = Json::object();
   expect_code(made, grows("peak", 0, 1001).c_str(), "nothing_observed", VerdictKind::unresolved);
 }
 
@@ -262,10 +270,11 @@ TEST(VirtualTime, HidesCommunication) {
   observed(1, 1000, 180);
   expect_pass(made, R"([{"virtual_time": {"exposed_percent": 18}}])");
   expect_code(made, R"([{"virtual_time": {"exposed_percent": 17}}])", "virtual_time");
-  for (const int rank : {0, 1})
+  for (const int rank : {0, 1}) {
     made.entry(HandMade::after_step, rank, "virtual_time")["values"] = Json::object();
-  expect_code(made, R"([{"virtual_time": {"exposed_percent": 100}}])", "nothing_observed",
-              VerdictKind::unresolved);
+    expect_code(made, R"([{"virtual_time": {"exposed_percent": 100}}])", "nothing_observed",
+                VerdictKind::unresolved);
+  }
 }
 
 TEST(Layout, ChunksAlongDimensionZero) {

@@ -126,6 +126,20 @@ TEST(Equal, ShapeAndMissingValue) {
   EXPECT_EQ(verdict.divergence["parameter"], "extra");
 }
 
+TEST(Equal, WhatIsTheSameOnAllRanksIsDueFromEach) {
+  HandMade made;
+  made.set_truths({HandMade::of_other, "parameters", "other", "weight", {}},
+                  make_tensor(DType::float32, {4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}));
+  made.set_truths({HandMade::of_other, "parameters", "other", "bias", {}},
+                  make_tensor(DType::float32, {4}, {9, 10, 11, 12}));
+  const char* equal = R"([{"equal": {"what": ["parameters"], "to": ["reference"]}, "model": "other"}])";
+  expect_pass(made, equal);
+  made.entry(HandMade::of_other, 1, "parameters")["items"].erase(1);
+  const Verdict verdict = expect_code(made, equal, "missing_value");
+  EXPECT_EQ(verdict.divergence["rank"], 1);
+  EXPECT_EQ(verdict.divergence["parameter"], "bias");
+}
+
 TEST(Equal, AnAbsentGradientIsNoZeroGradient) {
   HandMade made;
   for (int rank = 0; rank < 2; ++rank) {

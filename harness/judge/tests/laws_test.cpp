@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "harness/judge/expectations/kinds.hpp"
@@ -147,6 +148,10 @@ TEST(SomethingIsSharded, WhatAFailedForwardLeftUnshardedIsNoProof) {
   const ProgramMap failed(made.a_case.program, {{HandMade::attempt_end, 10}});
   EXPECT_TRUE(failed.at(HandMade::after_step).settled);
   EXPECT_FALSE(failed.at(HandMade::attempt_end).settled);
+  // Whatever a testee says of the step that failed: what stands before the attempt was acted out.
+  const ProgramMap claimed(made.a_case.program, {{HandMade::attempt_end, -7}});
+  for (int step = 0; step < claimed.begin_of_attempt(HandMade::attempt_end); ++step)
+    EXPECT_EQ(claimed.at(step).phase, failed.at(step).phase);
   Json program = Json::parse(
       R"([{"verb": "attempt_begin"}, {"verb": "forward"}, {"verb": "backward"}, {"verb": "attempt_end"}, {"verb": "observe", "what": ["parameters"]}])");
   EXPECT_TRUE(ProgramMap(program).at(4).settled);
@@ -306,6 +311,16 @@ TEST(Assembly, NamesTensorsAndStepsThatDoNotExist) {
   spoiled(twice, "duplicate_entry");
 }
 
+TEST(AllRanksAnswer, AFailedAttemptExcusesNothingBeforeIt) {
+  HandMade made;
+  made.entry(HandMade::attempt_end, 1, "attempt")["error"]["step"] = 0;
+  std::erase_if(made.run.observations,
+                [](const Observation& each) { return each.step == HandMade::after_step && each.rank == 1; });
+  EXPECT_EQ(spoiled(made, "rank_missing").divergence["step"], HandMade::after_step);
+  made.entry(HandMade::attempt_end, 1, "attempt")["error"]["step"] = std::numeric_limits<int>::min();
+  spoiled(made, "rank_missing");
+}
+
 TEST(Assembly, ReplicasOfAHybridMeshHaveEqualBits) {
   HandMade made;
   made.a_case.plans["model"]["mesh"] = {2, 1};
@@ -325,6 +340,9 @@ TEST(Assembly, ReplicasOfAHybridMeshHaveEqualBits) {
     }
   }
   EXPECT_EQ(made.judged(something).kind, VerdictKind::pass);
+  HandMade silent = made;
+  silent.entry(HandMade::after_step, 1, "parameters")["items"].erase(1);
+  EXPECT_EQ(spoiled(silent, "shard_missing").divergence["rank"], 1);
   set_element(made.tensor(HandMade::after_step, 1, "parameters/bias"), 0, 0);
   EXPECT_EQ(spoiled(made, "replica_differs").divergence["rank"], 1);
   EXPECT_EQ(spoiled(made, "replica_differs").divergence["clause"], "FS-HSDP-2");
