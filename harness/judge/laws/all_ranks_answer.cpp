@@ -18,7 +18,8 @@ std::set<int> excused_steps(const JudgeContext& context, int rank) {
     if (place.what != "attempt" || place.rank != rank) continue;
     const Json& error = fact.value("error", Json());
     if (error.is_null()) continue;
-    const int failed = std::max(error.value("step", place.step), context.program.begin_of_attempt(place.step));
+    const int failed =
+        std::max(error.value("step", place.step), context.program.begin_of_attempt(place.step));
     for (int step = failed; step < place.step; ++step) excused.insert(step);
   }
   return excused;
