@@ -125,6 +125,20 @@ TEST_F(Staged, ComesAfterWhatWasOnTheStreamAndBeforeWhatWaitsForIt) {
   });
 }
 
+TEST_F(Staged, MemoryOfTheHostIsRefused) {
+  run(2, [](const Rank& rank) {
+    auto& group = *rank.plain;
+    const auto there = at::ones({4}, staged_device());
+    const auto here = at::ones({2});
+    EXPECT_THROW(group.all_reduce(here, {}, {}), InvalidArgument);
+    EXPECT_THROW(group.broadcast(here, 0, {}), InvalidArgument);
+    EXPECT_THROW(group.all_gather(there, here, {}), InvalidArgument);
+    EXPECT_THROW(group.reduce_scatter(here, there, {}, {}), InvalidArgument);
+    group.all_reduce(there, {}, {})->wait();  // the ranks are together still
+    EXPECT_TRUE(at::equal(there.cpu(), at::full({4}, 2.0)));
+  });
+}
+
 TEST_F(Staged, SubgroupsAreStagedToo) {
   run(4, [](const Rank& rank) {
     const auto pair =

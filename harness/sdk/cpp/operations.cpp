@@ -155,6 +155,7 @@ std::map<std::string, std::int64_t> Operations::memory() {
   const c10::Device device = this->device();
   if (device.is_cpu()) return {};
   c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(device.type());
+  if (!allocator.initialized()) return {{"current", 0}, {"peak", 0}};  // nobody has asked for any yet
   const auto bytes = allocator.getDeviceStats(device.index()).allocated_bytes[0];
   allocator.resetPeakStats(device.index());
   return {{"current", bytes.current}, {"peak", bytes.peak}};

@@ -191,6 +191,11 @@ void synchronize(const UnitPlan& unit) {
   const auto broadcast = [&](const at::Tensor& tensor) {
     for (const auto& group : {unit.ranks.replicate, unit.ranks.shard}) {
       if (!group || group->size() == 1) continue;
+      if (tensor.is_cpu() && !group->device().is_cpu())
+        throw InvalidArgument(
+            "The module has CPU parameters or buffers when `sync_module_states=True`, which requires them "
+            "to be on GPU. Please specify the `device_id` argument or move your module to GPU before passing "
+            "into FSDP.");
       auto flat = tensor.detach().reshape(-1).contiguous();
       group->broadcast(flat, 0, {"", false, Phase::init})->wait();
       tensor.detach().copy_(flat.view(tensor.sizes()));

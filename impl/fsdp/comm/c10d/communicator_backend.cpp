@@ -24,11 +24,12 @@ struct BelowTheLibrary {
 };
 
 /// The memory of a contiguous tensor, which it keeps alive: one-dimensional, and with an autograd version of
-/// its own, since what a backend writes is no operation on the tensor.
+/// its own, since what a backend writes is no operation on the tensor. Of no elements there is no address by which
+/// a device could be found out.
 at::Tensor memory_of(const at::Tensor& tensor) {
   return at::from_blob(
       tensor.mutable_data_ptr(), {tensor.numel()}, [tensor](void*) {},
-      tensor.options().requires_grad(false).memory_format(std::nullopt));
+      tensor.options().requires_grad(false).memory_format(std::nullopt), tensor.device());
 }
 
 /// Whether the tensors are the blocks of one piece of memory, in order.
@@ -193,7 +194,7 @@ class CommunicatorBackend::Issue {
     if (are_blocks(tensors))
       return at::from_blob(
           tensors.front().mutable_data_ptr(), {total}, [tensors](void*) {},
-          like.options().requires_grad(false).memory_format(std::nullopt));
+          like.options().requires_grad(false).memory_format(std::nullopt), like.device());
     auto staged = scratch(like, total);
     later([tensors, staged, numel] {
       for (size_t r = 0; r < tensors.size(); ++r)

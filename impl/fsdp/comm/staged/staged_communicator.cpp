@@ -1,5 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <condition_variable>
 #include <deque>
@@ -60,6 +61,8 @@ class Driver {
   };
 
   void work() {
+    // Events are ended here, and not on the first device, where that would begin to use it.
+    c10::impl::VirtualGuardImpl(device_.type()).setDevice(device_);
     while (true) {
       Pending next;
       {
@@ -105,11 +108,13 @@ class StagedCommunicator : public Communicator, public std::enable_shared_from_t
   at::Device device() const override { return device_; }
 
   WorkPtr all_gather(at::Tensor out, at::Tensor in, const CallSite& site) override {
+    check({in, out});
     const auto sent = on_host(in), received = pinned_like(out);
     carry([carrier = carrier_, sent, received, site] { carrier->all_gather(received, sent, site)->wait(); });
     return handed_back(out, received, in);
   }
   WorkPtr reduce_scatter(at::Tensor out, at::Tensor in, Reduction reduction, const CallSite& site) override {
+    check({in, out});
     const auto sent = on_host(in), received = pinned_like(out);
     carry([carrier = carrier_, sent, received, reduction, site] {
       carrier->reduce_scatter(received, sent, multiplied(sent, reduction), site)->wait();
@@ -117,6 +122,7 @@ class StagedCommunicator : public Communicator, public std::enable_shared_from_t
     return handed_back(out, received, in);
   }
   WorkPtr all_reduce(at::Tensor tensor, Reduction reduction, const CallSite& site) override {
+    check({tensor});
     const auto sent = on_host(tensor);
     carry([carrier = carrier_, sent, reduction, site] {
       carrier->all_reduce(sent, multiplied(sent, reduction), site)->wait();
@@ -124,6 +130,7 @@ class StagedCommunicator : public Communicator, public std::enable_shared_from_t
     return handed_back(tensor, sent, tensor);
   }
   WorkPtr broadcast(at::Tensor tensor, int64_t root, const CallSite& site) override {
+    check({tensor});
     const auto sent = on_host(tensor);
     carry([carrier = carrier_, sent, root, site] { carrier->broadcast(sent, root, site)->wait(); });
     return handed_back(tensor, sent, tensor);
@@ -137,6 +144,14 @@ class StagedCommunicator : public Communicator, public std::enable_shared_from_t
   }
 
  private:
+  // The host writes its own memory at once, and not when the stream comes to it.
+  void check(const std::vector<at::Tensor>& tensors) const {
+    for (const auto& tensor : tensors) {
+      if (tensor.device() != device_)
+        throw InvalidArgument("A collective of " + device_.str() + " was given a tensor on " +
+                              tensor.device().str() + ".");
+    }
+  }
   // What a backend writes is no operation on the tensor, whose autograd version stays.
   static at::Tensor memory_of(const at::Tensor& tensor) { return alias(tensor, 0, {tensor.numel()}); }
   static at::Tensor pinned_like(const at::Tensor& tensor) {
