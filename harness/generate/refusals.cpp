@@ -220,7 +220,7 @@ const std::vector<Refusal>& table() {
       {"gradients_on_the_host", "fsdp", stack, "[{modules: [''], use_orig_params: true}]", made,
        "within: {scope: summon, model: M, with_grads: true, offload_to_cpu: true}\n", "NotImplementedError",
        "with_grads=True, use_orig_params=True, offload_to_cpu=True is not supported yet",
-       "FS-ERR-1 FP-SUMMON-5"},
+       "FS-ERR-1 FP-SUMMON-5", false},
       {"left_on_the_host", "fsdp composable", stack, nested, "build: {model: M, device: host}\nshard: M\n",
        forwards, "RuntimeError", "An FSDP-managed module unexpectedly has parameters on cpu", "FS-ERR-1",
        true, false, nullptr, false, true},
