@@ -198,10 +198,8 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
       any_aside(sketch, [](const Aside& each) { return each.options.value("offload_to_cpu", false); }))
     return "offloads whole parameters by freeing what it still uses where the model is in host memory";
   const bool freezes = !sketch.frozen.empty() || has_aside(sketch, AsideKind::set_requires_grad);
-  for (const Iteration& iteration : sketch.iterations)
-    for (const Aside& each : iteration.before_step)
-      if (each.kind == AsideKind::summon && each.options.value("with_grads", false) && freezes)
-        return "shows in a scope what a flat parameter has caught for frozen members";
+  if (freezes && shows_gradients(sketch))
+    return "shows in a scope what a flat parameter has caught for frozen members";
   if (has_aside(sketch, AsideKind::local_state) && !sketch.mesh.empty())
     return "has no local state dicts over a mesh";
   for (const Unit& unit : sketch.units) {

@@ -15,7 +15,7 @@ struct Refusal {
   const char* name;
   const char* apis;  // fully_shard, fsdp, composable, or several
   const char* model;
-  const char* units;
+  const char* units;   // and what else a plan holds behind them
   std::string before;  // steps, one a line
   const char* refused;
   const char* type;
@@ -86,6 +86,8 @@ constexpr const char* ran =
     "build: M\nshard: M\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: "
     "A_loss}\n";
 const std::string backward = std::string(ran) + "backward: A_loss\n";
+const std::string ran_and_changed =
+    std::string(ran) + "mutate: {model: M, parameter: weight, what: value, how: replace, fill: 2}\n";
 const std::string scaled =
     "build: M\nshard: M\noptimizer: {as: A, model: M, kind: SGD, lr: 0.5}\nscaler: {as: A, optimizer: A, "
     "init_scale: 8}\nforward: {input: narrow, model: M, output: A}\nloss: {kind: sum, of: A, into: A_loss}\n"
@@ -225,15 +227,13 @@ const std::vector<Refusal>& table() {
        forwards, "RuntimeError", "An FSDP-managed module unexpectedly has parameters on cpu", "FS-ERR-1",
        true, false, nullptr, false, true},
       {"changed_while_whole", "fsdp", single,
-       "[{modules: [''], use_orig_params: true, sharding_strategy: SHARD_GRAD_OP}]",
-       std::string(ran) + "mutate: {model: M, parameter: weight, what: value, how: replace, fill: 2}\n",
+       "[{modules: [''], use_orig_params: true, sharding_strategy: SHARD_GRAD_OP}]", ran_and_changed,
        "backward: A_loss\n", "AssertionError",
        "between forward and backward for HandleShardingStrategy.SHARD_GRAD_OP$", "FS-ERR-1 FP-WB-4", true,
        true},
       {"changed_while_whole_over_replicas", "fsdp", single,
        "[{modules: [''], use_orig_params: true, sharding_strategy: _HYBRID_SHARD_ZERO2}], mesh: [1, W]",
-       std::string(ran) + "mutate: {model: M, parameter: weight, what: value, how: replace, fill: 2}\n",
-       "backward: A_loss\n", "AssertionError",
+       ran_and_changed, "backward: A_loss\n", "AssertionError",
        "between forward and backward for HandleShardingStrategy._HYBRID_SHARD_ZERO2$", "FS-ERR-1 FP-WB-4",
        true, true},
       {"replaced_in_another_shape", "fsdp", stack,

@@ -532,6 +532,14 @@ TEST_F(RunTest, ReportsInEveryFormat) {
   EXPECT_THAT(verified.output, HasSubstr("level: full"));
 }
 
+TEST_F(RunTest, ReportsOfAnEarlierRunAreGoneIfThisOneCannotBegin) {
+  for (const char* file : {"a.xml", "a.html"}) std::ofstream(cts.folder() / file) << "3 passed";
+  EXPECT_EQ(cts(fmt::format("run {} --report /proc/nowhere/a.ndjson --junit a.xml --html a.html", cts.fault("")))
+                .exit_code,
+            2);
+  for (const char* file : {"a.xml", "a.html"}) EXPECT_FALSE(fs::exists(cts.folder() / file)) << file;
+}
+
 TEST_F(RunTest, VerifyRefusesWhatIsNotWhole) {
   cts.record();
   cts(fmt::format("run {} --report a.ndjson", cts.fault("")));
