@@ -79,8 +79,7 @@ ProgramMap::ProgramMap(const Json& program, const FailedAttempts& failed)
   std::map<std::string, std::string> parts;
   auto acted_out = [&](int step) {
     auto end = failed.lower_bound(step);
-    return end == failed.end() || step <= std::max(end->second, begin_of_attempt(end->first)) ||
-           step == end->first;
+    return end == failed.end() || step <= failed_step(end->first, end->second) || step == end->first;
   };
   for (const Json& step : program) {
     StepFacts facts;
@@ -138,9 +137,9 @@ const StepFacts& ProgramMap::at(int step) const {
   return steps_.at(static_cast<std::size_t>(step));
 }
 
-int ProgramMap::begin_of_attempt(int end) const {
-  const auto found = begin_of_attempt_.find(end);
-  return found == begin_of_attempt_.end() ? end : found->second;
+int ProgramMap::failed_step(int end, int claimed) const {
+  const auto begin = begin_of_attempt_.find(end);
+  return begin == begin_of_attempt_.end() ? end : std::max(claimed, begin->second);
 }
 
 bool ProgramMap::takes_part(int step, int rank) const {

@@ -52,8 +52,8 @@ class ProgramMap {
   const StepFacts& at(int step) const;  // throws std::out_of_range; check contains() for steps a testee named
   bool contains(int step) const { return step >= 0 && step < size(); }
   int size() const { return static_cast<int>(steps_.size()); }
-  // The step that begins the attempt which ends at this one; the step itself where none does.
-  int begin_of_attempt(int end) const;
+  // At which step the attempt that ends at `end` failed, of what a testee claims: none before the attempt.
+  int failed_step(int end, int claimed) const;
   // A rank whose process the program has ended takes no part any more.
   bool takes_part(int step, int rank) const;
   // Whether its process is gone before the end of the case.

@@ -534,9 +534,10 @@ TEST_F(RunTest, ReportsInEveryFormat) {
 
 TEST_F(RunTest, ReportsOfAnEarlierRunAreGoneIfThisOneCannotBegin) {
   for (const char* file : {"a.xml", "a.html"}) std::ofstream(cts.folder() / file) << "3 passed";
-  EXPECT_EQ(cts(fmt::format("run {} --report /proc/nowhere/a.ndjson --junit a.xml --html a.html", cts.fault("")))
-                .exit_code,
-            2);
+  EXPECT_EQ(
+      cts(fmt::format("run {} --report /proc/nowhere/a.ndjson --junit a.xml --html a.html", cts.fault("")))
+          .exit_code,
+      2);
   for (const char* file : {"a.xml", "a.html"}) EXPECT_FALSE(fs::exists(cts.folder() / file)) << file;
 }
 

@@ -18,8 +18,7 @@ std::set<int> excused_steps(const JudgeContext& context, int rank) {
     if (place.what != "attempt" || place.rank != rank) continue;
     const Json& error = fact.value("error", Json());
     if (error.is_null()) continue;
-    const int failed =
-        std::max(error.value("step", place.step), context.program.begin_of_attempt(place.step));
+    const int failed = context.program.failed_step(place.step, error.value("step", place.step));
     for (int step = failed; step < place.step; ++step) excused.insert(step);
   }
   return excused;
