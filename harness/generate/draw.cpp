@@ -34,8 +34,9 @@ class Dice {
 // off; say why beside it.
 namespace chance {
 constexpr int fsdp1 = 50;
-constexpr int composable = 30;  // of FSDP1's
-constexpr int mesh = 50;        // of worlds of four
+constexpr int composable = 30;      // of FSDP1's
+constexpr int mesh = 50;            // of worlds of four
+constexpr int mesh_of_groups = 30;  // of fully_shard's
 constexpr int root_gain = 30;
 constexpr int odd = 30;
 constexpr int scalar = 40;  // of buffers
@@ -47,11 +48,12 @@ constexpr int in_context = 15;     // of fsdp's
 constexpr int outside = 10;        // of fsdp's
 constexpr int momentum = 15;
 constexpr int weight_decay = 12;
-constexpr int dtype = 12;         // of those without low precision: another one of the whole model
-constexpr int cast_late = 40;     // of these
-constexpr int halves = 50;        // of what has factors
-constexpr int hook = 10;          // of fully_shard's
-constexpr int async_gathers = 8;  // of fully_shard's
+constexpr int dtype = 12;                   // of those without low precision: another one of the whole model
+constexpr int cast_late = 40;               // of these
+constexpr int halves = 50;                  // of what has factors
+constexpr int hook = 10;                    // of fully_shard's
+constexpr int async_gathers = 8;            // of fully_shard's
+constexpr int no_unshard_in_backward = 25;  // of fully_shard's units that stay whole after a forward
 constexpr int frozen = 20;
 constexpr int ignored = 10;
 constexpr int aside = 65, second_aside = 50;
@@ -151,6 +153,7 @@ class Drawing {
     sketch_.mesh = dice_.one_of<std::vector<int>>({{2, 2}, {2, 2}, {1, 4}, {4, 1}});
     // Groups of one rank in FSDP1 become NO_SHARD for some versions and stay hybrid for others.
     if (fsdp1()) sketch_.mesh = {2, 2};
+    sketch_.mesh_of_groups = !fsdp1() && dice_.percent(chance::mesh_of_groups);
   }
 
   // A product of weights grows with every layer and, once weights are sums of such products, with every step;
@@ -269,6 +272,14 @@ class Drawing {
     return policy;
   }
 
+  // Two of the three, or one.
+  Json draw_exact_classes() {
+    std::vector<std::string> classes = {"Linear", "Sequential", "Graph"};
+    while (classes.size() > 2 || (classes.size() > 1 && dice_.percent(50)))
+      classes.erase(classes.begin() + dice_.below(static_cast<int>(classes.size())));
+    return classes;
+  }
+
   void draw_wrapping() {
     if (!fsdp1() || chain_) return;
     if (dice_.percent(chance::auto_wrap)) {
@@ -276,9 +287,8 @@ class Drawing {
       sketch_.auto_wrap = draw_policy();
       Json& settings = sketch_.units.back().settings;
       if (low_precision_ && settings.contains("mixed_precision") && dice_.percent(chance::exact_classes))
-        settings["mixed_precision"].update(
-            {{"module_classes_to_ignore", {dice_.one_of<std::string>({"Linear", "Sequential", "Graph"})}},
-             {"cast_forward_inputs", true}});  // units of two dtypes meet
+        settings["mixed_precision"].update({{"module_classes_to_ignore", draw_exact_classes()},
+                                            {"cast_forward_inputs", true}});  // units of two dtypes meet
       return;
     }
     if (sketch_.api != "fsdp") return;
@@ -372,6 +382,9 @@ class Drawing {
         dice_.percent(chance::comm_hook))
       sketch_.comm_hook = dice_.one_of<double>({1.0, 0.5});
     sketch_.async_gathers = !fsdp1() && dice_.percent(chance::async_gathers);
+    for (Unit& unit : sketch_.units)
+      if (!fsdp1() && !frees_after_forward(sketch_, unit))
+        unit.unshard_in_backward = !dice_.percent(chance::no_unshard_in_backward);
     if (!fsdp1() && !low_precision_) {
       const bool divides = dice_.percent(chance::divide_factor), sums = dice_.percent(chance::force_sum);
       for (Unit& unit : sketch_.units) {
@@ -381,7 +394,7 @@ class Drawing {
         if (dice_.percent(chance::hook)) unit.hook = dice_.one_of<double>({2.0, 0.5});
       }
     }
-    if (!low_precision_ && sketch_.dtype == "float32" && sketch_.halves.empty() &&
+    if (sketch_.dtype != "float16" && sketch_.halves.empty() && !keeps_low_gradients(sketch_) &&
         dice_.percent(chance::scale))
       sketch_.scale = dice_.one_of<double>({2, 4});
     sketch_.step_in_backward =
@@ -563,7 +576,7 @@ class Drawing {
     iteration.unscale = iteration.clip != Clip::none || dice_.percent(40);
     if (!iteration.unscale && sketch_.ignored.empty() &&
         (!fsdp1() || original_parameters(sketch_, sketch_.units.back())) && dice_.percent(40))
-      iteration.overflow = true;
+      iteration.overflow = dice_.one_of<std::string>({"inf", "nan"});
   }
 
   void draw_optimizer_state(Iteration& iteration, int number) {

@@ -132,7 +132,8 @@ std::optional<std::string> why_not_in_fully_shard(const Sketch& sketch) {
   if (asks_for_the_greatest(sketch) && has_empty_shard(sketch))
     return "raises for the infinity norm on a rank that holds nothing of a gradient";
   for (const Iteration& iteration : sketch.iterations) {
-    if (iteration.overflow) return "its testee writes plain values, which gradients of shards are not";
+    if (!iteration.overflow.empty())
+      return "its testee writes plain values, which gradients of shards are not";
     const auto& before = iteration.micro_batches.front().before;
     for (const Aside& each : before)
       if (each.kind == AsideKind::optimizer_state && each.value)

@@ -93,6 +93,7 @@ class Smaller {
       with([&](Sketch& s) {
         s.world = world;
         s.mesh.clear();
+        s.mesh_of_groups = false;
         for (Unit& unit : s.units) {
           if (unit.settings.contains("reshard_after_forward") &&
               unit.settings["reshard_after_forward"].is_number_integer())
@@ -142,7 +143,7 @@ class Smaller {
     for (std::size_t i = 0; i < sketch_.halves.size(); ++i)
       with([&](Sketch& s) { s.halves = without(s.halves, i); });
     for (bool Sketch::*flag : {&Sketch::meta, &Sketch::async_gathers, &Sketch::synced, &Sketch::host_inputs,
-                               &Sketch::offload, &Sketch::step_in_backward})
+                               &Sketch::offload, &Sketch::step_in_backward, &Sketch::mesh_of_groups})
       with([&](Sketch& s) { s.*flag = false; });
     with([](Sketch& s) { s.resumed.reset(); });
     if (sketch_.resumed) {
@@ -159,7 +160,7 @@ class Smaller {
       s.scale = 0;
       for (Iteration& iteration : s.iterations) {
         iteration.unscale = false;
-        iteration.overflow = false;
+        iteration.overflow.clear();
       }
     });
     with([](Sketch& s) {
@@ -170,6 +171,9 @@ class Smaller {
     });
     with([](Sketch& s) {
       for (Unit& unit : s.units) unit.hook = 0;
+    });
+    with([](Sketch& s) {
+      for (Unit& unit : s.units) unit.unshard_in_backward = true;
     });
   }
 
@@ -210,7 +214,7 @@ class Smaller {
     for (std::size_t i = 0; i < sketch_.iterations.size(); ++i) {
       with([&](Sketch& s) { s.iterations[i].clip = Clip::none; });
       with([&](Sketch& s) { s.iterations[i].unscale = false; });
-      with([&](Sketch& s) { s.iterations[i].overflow = false; });
+      with([&](Sketch& s) { s.iterations[i].overflow.clear(); });
       with([&](Sketch& s) { s.iterations[i].late = false; });
       with([&](Sketch& s) { s.iterations[i].step = false; });
       with([&](Sketch& s) { s.iterations[i].zero_grad = ZeroGrad::none; });

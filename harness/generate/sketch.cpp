@@ -77,6 +77,9 @@ std::optional<std::string> bad_units(const Sketch& sketch) {
           return "a module of a list that is not called once";
       }
     }
+    if (!unit.unshard_in_backward && (is_fsdp1(sketch) || frees_after_forward(sketch, unit) ||
+                                      has_aside(sketch, AsideKind::set_reshard_after_forward)))
+      return "FS-UNSHARD-3: a backward without its parameters";
     const Json reshard = unit.settings.value("reshard_after_forward", Json());
     if (reshard.is_number_integer() &&
         (reshard.get<int>() < 1 || shard_group(sketch, unit) % reshard.get<int>() != 0))
@@ -140,8 +143,7 @@ std::optional<std::string> bad_wrapping(const Sketch& sketch) {
     return "the composable form takes objects as policies, not functions";
   const Json mixed = sketch.units.back().settings.value("mixed_precision", Json::object());
   const Json exact = mixed.value("module_classes_to_ignore", Json::array());
-  if (std::find(exact.begin(), exact.end(), calls_root_as_graph(sketch) ? "Graph" : "Sequential") !=
-      exact.end())
+  if (std::find(exact.begin(), exact.end(), class_of(sketch, {})) != exact.end())
     return "FP-MP-11 speaks of modules below the root";
   // WR-5; and a policy may put each name of a tied parameter into another unit.
   if (!sketch.frozen.empty() && !original_parameters(sketch, sketch.units.back())) return "WR-5";
@@ -254,20 +256,19 @@ std::optional<std::string> bad_making(const Sketch& sketch) {
 }
 
 std::optional<std::string> bad_scaler(const Sketch& sketch) {
-  if (sketch.scale != 0 && low_precision(sketch)) return "scaled gradients of a small dtype";
+  if (sketch.scale != 0 && keeps_low_gradients(sketch)) return "scaled gradients of a small dtype";
   for (const Iteration& iteration : sketch.iterations) {
-    if (sketch.scale == 0 && (iteration.unscale || iteration.overflow)) return "there is no scaler";
+    if (sketch.scale == 0 && (iteration.unscale || !iteration.overflow.empty())) return "there is no scaler";
     if (sketch.scale == 0) continue;
     // Gradients of two scales do not add up, and what is not stepped with is not divided.
     if (!iteration.step || iteration.zero_grad == ZeroGrad::keep)
       return "FS-SCALER-1: one scale for a gradient";
     if (iteration.clip != Clip::none && !iteration.unscale) return "a norm of scaled gradients";
-    if (iteration.overflow && (iteration.clip != Clip::none || iteration.unscale))
-      return "what is infinite is measured by nobody";
-    if (iteration.overflow && !sketch.ignored.empty()) return "an ignored gradient";
+    if (iteration.overflow.empty()) continue;
+    if (iteration.clip != Clip::none || iteration.unscale) return "what is infinite is measured by nobody";
+    if (!sketch.ignored.empty()) return "an ignored gradient";
     for (const Unit& unit : sketch.units)
-      if (iteration.overflow && is_fsdp1(sketch) && !original_parameters(sketch, unit))
-        return "no gradient of one parameter";
+      if (is_fsdp1(sketch) && !original_parameters(sketch, unit)) return "no gradient of one parameter";
   }
   return std::nullopt;
 }
@@ -282,7 +283,9 @@ std::optional<std::string> bad_dtypes(const Sketch& sketch) {
     if (sketch.cast_late) return "no cast";
     return std::nullopt;
   }
-  if (low_precision(sketch) || sketch.meta || sketch.scale != 0) return "one story about dtypes at a time";
+  if (low_precision(sketch) || sketch.meta) return "one story about dtypes at a time";
+  // A scaler of float16's own refuses its gradients, and what a scaled product of two dtypes is in is autograd's.
+  if (sketch.scale != 0 && (mixed || sketch.dtype == "float16")) return "scaled gradients of a small dtype";
   if (sketch.dtype != "float32" && (mixed || sketch.x_dtype != sketch.dtype))
     return "a layer and its input are of one dtype";
   for (const Iteration& iteration : sketch.iterations)
@@ -671,7 +674,7 @@ std::optional<std::string> bad_clip_alone(const Sketch& sketch, const Iteration&
   if (sketch.step_in_backward) return "the optimizer has stepped";
   if (!has_norm_of_one_dtype(sketch)) return "FP-CLIP-3: a rank without gradients";
   for (const Iteration& earlier : sketch.iterations)
-    if (earlier.overflow) return "what is infinite is measured by nobody";
+    if (!earlier.overflow.empty()) return "what is infinite is measured by nobody";
   return std::nullopt;
 }
 
@@ -793,6 +796,14 @@ int width_into(const Sketch& sketch, const ModuleAt& module) {
 
 std::string inner_name(const Block& block, int inner) {
   return inner_names(block).at(inner);
+}
+
+std::string class_of(const Sketch& sketch, const ModuleAt& module) {
+  if (module.is_root()) return calls_root_as_graph(sketch) ? "Graph" : "Sequential";
+  const Block& block = sketch.blocks[module.block];
+  if (module.inner >= 0 || block.kind == BlockKind::linear || block.kind == BlockKind::side) return "Linear";
+  if (block.kind == BlockKind::relu) return "ReLU";
+  return block.kind == BlockKind::nested ? "Sequential" : "Graph";
 }
 
 std::string path_of(const Sketch& sketch, const ModuleAt& module) {
@@ -943,7 +954,7 @@ bool recomputes(const Sketch& sketch) {
 bool has_optimizer_state(const Sketch& sketch) {
   return sketch.momentum != 0 &&
          std::any_of(sketch.iterations.begin(), sketch.iterations.end(),
-                     [](const Iteration& each) { return each.step && !each.overflow; });
+                     [](const Iteration& each) { return each.step && each.overflow.empty(); });
 }
 
 bool calls_root_as_graph(const Sketch& sketch) {
@@ -1016,6 +1027,7 @@ std::optional<std::string> why_illegal(const Sketch& sketch) {
   if (sketch.blocks.empty() && !sketch.root_gain) return "no parameters";
   if (!sketch.mesh.empty() && sketch.mesh[0] * sketch.mesh[1] != sketch.world)
     return "a mesh fills its world";
+  if (sketch.mesh_of_groups && (sketch.mesh.empty() || is_fsdp1(sketch))) return "no mesh of groups";
   std::vector<ModuleAt> named;
   for (const Unit& unit : sketch.units) named.insert(named.end(), unit.modules.begin(), unit.modules.end());
   for (const auto* list : {&sketch.frozen, &sketch.ignored})

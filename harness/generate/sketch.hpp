@@ -54,11 +54,12 @@ struct Block {
 };
 
 struct Unit {
-  std::vector<ModuleAt> modules;   // more than one: fully_shard on a list
-  Json settings = Json::object();  // as in a plan, without names of modules and parameters
-  int divide_factor = 0;           // fully_shard; 0: the mean over ranks
-  bool force_sum = false;          // fully_shard
-  double hook = 0;                 // fully_shard: what a hook multiplies its reduced gradient by; 0: no hook
+  std::vector<ModuleAt> modules;    // more than one: fully_shard on a list
+  Json settings = Json::object();   // as in a plan, without names of modules and parameters
+  int divide_factor = 0;            // fully_shard; 0: the mean over ranks
+  bool force_sum = false;           // fully_shard
+  double hook = 0;                  // fully_shard: what a hook multiplies its reduced gradient by; 0: no hook
+  bool unshard_in_backward = true;  // fully_shard; otherwise it stays whole after a forward
   bool operator==(const Unit&) const = default;
 };
 
@@ -131,9 +132,9 @@ struct Iteration {
   Clip clip = Clip::none;
   bool step = true;
   std::vector<Aside> before_step;
-  bool unscale = false;   // by hand, where there is a scaler
-  bool overflow = false;  // a gradient is not finite, where there is a scaler
-  bool late = false;      // gradients are set to zero between the first forward and its backward
+  bool unscale = false;  // by hand, where there is a scaler
+  std::string overflow;  // "inf" or "nan": what a gradient holds, where there is a scaler; "": it is finite
+  bool late = false;     // gradients are set to zero between the first forward and its backward
   bool operator==(const Iteration&) const = default;
 };
 
@@ -149,8 +150,9 @@ struct Resumed {
 struct Sketch {
   std::string api = "fully_shard";
   int world = 1;
-  std::vector<int> mesh;  // [replicate, shard] or empty
-  int in = 1;             // width of the input
+  std::vector<int> mesh;        // [replicate, shard] or empty
+  bool mesh_of_groups = false;  // fully_shard: made from groups that are there already
+  int in = 1;                   // width of the input
   int rows = 1;
   std::vector<Block> blocks;
   bool root_gain = false;         // the root is a Graph with a parameter of its own
@@ -198,6 +200,7 @@ struct ParameterInfo {
 int width_before(const Sketch& sketch, std::size_t block);
 std::string inner_name(const Block& block, int inner = 0);
 std::string path_of(const Sketch& sketch, const ModuleAt& module);
+std::string class_of(const Sketch& sketch, const ModuleAt& module);
 std::string name_of(const Sketch& sketch, const ParameterAt& parameter);
 // Every module that can be a unit, the root last.
 std::vector<ModuleAt> unit_candidates(const Sketch& sketch);

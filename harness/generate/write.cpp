@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <map>
 #include <set>
 
 #include "harness/generate/counts.hpp"
@@ -260,6 +261,7 @@ class Writer {
   std::string plan_of(const std::string& model) const {
     std::string text = fmt::format("  {}:\n    api: {}\n", model, sketch_.api);
     if (!sketch_.mesh.empty()) text += fmt::format("    mesh: {}\n", flow(Json(sketch_.mesh)));
+    if (sketch_.mesh_of_groups) text += "    mesh_from: groups\n";
     text += "    units:\n";
     Json ignored = Json::object();
     for (const ParameterAt& pattern : sketch_.ignored) {
@@ -711,8 +713,9 @@ class Writer {
         Json what = {"loss", "output", "trace"};
         if (each.input_gradient) what.push_back("register:of_input");
         if (has_side(sketch_)) what.push_back("register:beside");
-        // A unit that stays whole shows its whole parameters and what they have gathered, not its shards'.
-        if (each.reshard_after_backward) what.push_back("gradients");
+        if (sketch_.scale != 0) what.push_back("register:scaled");
+        // A unit that stays whole shows its whole parameters and what waits with them, not what is reduced.
+        if (each.reshard_after_backward || !each.sync) what.push_back("gradients");
         observe(what, "pass" + std::to_string(pass));
         ++pass;
       }
@@ -734,11 +737,12 @@ class Writer {
       observe({"gradients"}, "unscaled");
     }
     if (iteration.clip != Clip::none) clip(iteration.clip);
-    if (iteration.overflow) {
+    if (!iteration.overflow.empty()) {
       const ParameterAt at = parameters_of(sketch_).front().at;
-      add_input("infinite", fmt::format("{{shape: {}{}, kind: full, value: inf}}",
-                                        flow(Json(shape_of(sketch_, at))), in_dtype()));
-      step({{"mutate", {{"parameter", name_of(sketch_, at)}, {"what", "grad"}, {"from", "infinite"}}}});
+      const std::string name = "not_finite_" + iteration.overflow;
+      add_input(name, fmt::format("{{shape: {}{}, kind: full, value: {}}}", flow(Json(shape_of(sketch_, at))),
+                                  in_dtype(), iteration.overflow));
+      step({{"mutate", {{"parameter", name_of(sketch_, at)}, {"what", "grad"}, {"from", name}}}});
     }
     if (sketch_.scale != 0) {
       step({{"scaler_step", "scaler"}});
@@ -756,6 +760,8 @@ class Writer {
       const std::string path = path_of(sketch_, unit.modules.front());
       if (unit.divide_factor != 0)
         step({{"set_gradient_divide_factor", {{"value", unit.divide_factor}, {"module", path}}}});
+      if (!unit.unshard_in_backward)
+        step({{"set_unshard_in_backward", {{"value", false}, {"module", path}}}});
       if (unit.hook != 0) step({{"set_all_reduce_hook", {{"module", path}, {"scale", unit.hook}}}});
       if (unit.force_sum) step({{"set_force_sum_reduction_for_comms", {{"value", true}, {"module", path}}}});
     }
@@ -813,6 +819,7 @@ class Writer {
     equal({"parameters", "full_parameters"}, fsdp1_ ? "FP-SUMMON-1" : "FS-STATE-1");
     equal_where_observed("register:probe", "FP-MP-3", "FS-MP-1");
     equal_where_observed("register:norm", "FP-CLIP-1", "FS-CLIP-1");
+    equal_where_observed("register:scaled", "FP-SCALER-1", "FS-SCALER-1");
     equal_where_observed("register:scale", "FP-SCALER-1", "FS-SCALER-1");
     equal_where_observed("register:of_input", "FP-INPUT-1", "FS-INPUT-1");
     equal_where_observed("buffers", "FP-MP-9", "FS-MP-8");
@@ -865,6 +872,8 @@ class Writer {
       return unit.settings.value("sharding_strategy", "") == "NO_SHARD";
     };
     const bool alone = sketch_.world == 1;
+    classes_in_full_precision();
+    frozen_among_trained();
     shards_of_whole_units(alone, any(is_whole));
     if (sketch_.order_checked) expect({{"no_warning", {{"message", "Forward order differs"}}}}, "FP-ORDER-1");
     says(any(is_whole) && !alone, "NO_SHARD.*deprecated", "FP-INIT-5");
@@ -872,6 +881,46 @@ class Writer {
     if (sketch_.auto_wrap.is_null())
       says(alone && any([&](const Unit& unit) { return !is_whole(unit); }), "FSDP is switching to use",
            "FP-FLAT-5");
+  }
+
+  // Of the modules below the root.
+  void classes_in_full_precision() {
+    const Json mixed = sketch_.units.back().settings.value("mixed_precision", Json());
+    if (sketch_.auto_wrap.is_null() || !mixed.is_object()) return;
+    for (const std::string each : mixed.value("module_classes_to_ignore", Json::array())) {
+      const std::vector<ModuleAt> modules = unit_candidates(sketch_);
+      const auto is_one = [&](const ModuleAt& at) { return !at.is_root() && class_of(sketch_, at) == each; };
+      const std::string text = "submodules of type:\n\\{.*" + each + ".*\\}\nThese modules";
+      if (std::any_of(modules.begin(), modules.end(), is_one))
+        expect({{"warning", {{"message", text}, {"ranks", "all"}}}, {"label", "sharded"}}, "FP-MP-11");
+      else
+        expect({{"no_warning", {{"message", text}}}, {"label", "sharded"}}, "FP-MP-11");
+    }
+  }
+
+  // What units of a policy object own, those of one class at least; a function is not asked, and the root is the caller's.
+  void frozen_among_trained() {
+    const Json mixed = sketch_.units.back().settings.value("mixed_precision", Json());
+    if (sketch_.auto_wrap.is_null() || sketch_.frozen.empty() || !sketch_.ignored.empty()) return;
+    if (mixed.is_object() && mixed.contains("module_classes_to_ignore")) return;
+    const std::string policy = sketch_.auto_wrap.at("policy");
+    if (policy == "custom") return;
+    bool mixes = false;
+    std::map<ModuleAt, std::set<bool>> owned;
+    for (const ParameterInfo& each : parameters_of(sketch_)) {
+      if (policy != "module_wrap") break;
+      const std::string layer = sketch_.auto_wrap.at("classes").front();
+      for (ModuleAt at : {each.at.module, ModuleAt{each.at.module.block, -1}}) {
+        if (at.is_root() || class_of(sketch_, at) != layer) continue;
+        owned[at].insert(is_frozen(sketch_, each.at));
+        mixes = mixes || owned[at].size() > 1;
+        break;
+      }
+    }
+    const Json text = {{"message", "has both parameters with requires_grad=True and False"}};
+    Json said = {{mixes ? "warning" : "no_warning", text}, {"label", "sharded"}};
+    if (mixes) said["warning"]["ranks"] = "all";
+    expect(std::move(said), mixes ? "WR-6" : "WR-7");
   }
 
   void shards_of_whole_units(bool alone, bool any_whole) {

@@ -89,13 +89,16 @@ class DataMaker {
   }
 
   void parameter(const std::string& instance, const StateShape& state) {
+    by_rank("parameters/" + instance + "/" + state.name, differs_by_rank(instance, state),
+            [&](const std::string& at) { return parameter_tensor(state, at); });
+  }
+
+  bool differs_by_rank(const std::string& instance, const StateShape& state) const {
     const std::string globbed = instance + ":" + state.name;
     const Json globs = data_.value("per_rank", Json::array());
-    const bool per_rank = std::any_of(globs.begin(), globs.end(), [&](const Json& glob) {
+    return std::any_of(globs.begin(), globs.end(), [&](const Json& glob) {
       return matches_glob(globbed, glob.get<std::string>());
     });
-    by_rank("parameters/" + instance + "/" + state.name, per_rank,
-            [&](const std::string& at) { return parameter_tensor(state, at); });
   }
 
   HostTensor parameter_tensor(const StateShape& state, const std::string& at) const {
@@ -119,13 +122,29 @@ class DataMaker {
   }
 
   void buffer(const std::string& instance, const Json& module, const StateShape& state) {
-    const bool ones = is_norm(state.module_type) ? state.name.ends_with("running_var")
-                                                 : filled_with_ones(module, state.name);
-    const std::vector<double> values(static_cast<std::size_t>(count(state.shape)), ones ? 1 : 0);
-    tensors_.emplace("buffers/" + instance + "/" + state.name, make_tensor(state.dtype, state.shape, values));
+    const std::string fill = !is_norm(state.module_type)           ? fill_of(module, state.name)
+                             : state.name.ends_with("running_var") ? "ones"
+                                                                   : "zeros";
+    const bool by_formula = fill == "formula";
+    by_rank("buffers/" + instance + "/" + state.name, by_formula && differs_by_rank(instance, state),
+            [&](const std::string& at) {
+              if (by_formula) return buffer_tensor(state, at);
+              const std::vector<double> values(static_cast<std::size_t>(count(state.shape)),
+                                               fill == "ones" ? 1 : 0);
+              return make_tensor(state.dtype, state.shape, values);
+            });
   }
 
-  static bool filled_with_ones(const Json& module, const std::string& path) {
+  // As parameters have them; an integer is the nearest one.
+  HostTensor buffer_tensor(const StateShape& state, const std::string& at) const {
+    std::vector<double> values(static_cast<std::size_t>(count(state.shape)));
+    const Stream stream(seed_ + "/buffers/" + state.name + at);
+    const Formula formula(data_.at("parameters"), state.shape);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = formula(stream.at(i));
+    return make_tensor(state.dtype, state.shape, values);
+  }
+
+  static std::string fill_of(const Json& module, const std::string& path) {
     const Json* owner = &module;
     std::size_t begin = 0;
     for (std::size_t dot = path.find('.'); dot != std::string::npos;
@@ -136,8 +155,8 @@ class DataMaker {
       owner = &child->at(1);
     }
     for (const Json& entry : owner->at("buffers"))
-      if (entry[0] == path.substr(begin)) return entry[1].at("fill") == "ones";
-    return false;
+      if (entry[0] == path.substr(begin)) return entry[1].at("fill");
+    return "zeros";
   }
 
   HostTensor input_tensor(const Json& input, const std::string& name) const {
@@ -164,6 +183,7 @@ class DataMaker {
 
   static double full_value(const Json& input) {
     const Json& value = input.at("value");
+    if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
     return value == "inf" ? std::numeric_limits<double>::infinity() : value.get<double>();
   }
 

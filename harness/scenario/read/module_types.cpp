@@ -14,7 +14,7 @@ Fields graph_fields() {
   static const Fields buffer = {
       {"shape", rules::naturals, true},
       {"dtype", rules::dtype, false, "float32"},
-      {"fill", {.types = types::string, .words = {"zeros", "ones"}}, false, "zeros"}};
+      {"fill", {.types = types::string, .words = {"zeros", "ones", "formula"}}, false, "zeros"}};
   static const Rule parameter_rule{.types = types::map, .fields = &parameter};
   static const Rule buffer_rule{.types = types::map, .fields = &buffer};
   static const Rule op{.types = types::map, .schema_ref = "graph_op"};

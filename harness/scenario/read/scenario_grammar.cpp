@@ -145,7 +145,7 @@ const Fields& input_fields() {
       {"levels", rules::positive},
       {"unit", rules::number},
       {"scale", rules::number},
-      {"value", {.types = types::number | types::string, .words = {"inf"}}, false, {}, "of kind full"},
+      {"value", {.types = types::number | types::string, .words = {"inf", "nan"}}, false, {}, "of kind full"},
       {"modulo", rules::positive, false, {}, "of integer dtypes: values below it"},
       {"per_rank", rules::boolean, false, false},
       {"per_iteration", rules::positive, false, {}, "makes NAME.0 to NAME.(n-1)"},

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
 
 #include "harness/scenario/data/formula.hpp"
 #include "harness/scenario/data/fresh_data.hpp"
@@ -147,6 +148,21 @@ TEST(MakeData, GraphBuffersHaveTheirFill) {
   EXPECT_THAT(values(data.at("buffers/a/0.k")), ElementsAre(1, 1));
   EXPECT_EQ(data.at("buffers/a/0.k").dtype, DType::float16);
   EXPECT_THAT(values(data.at("buffers/a/0.n")), ElementsAre(0));
+}
+
+TEST(MakeData, BuffersByFormulaMayDifferByRank) {
+  const std::string graph =
+      "[{type: Graph, inputs: [x], forward: [], output: x, buffers: {drawn: {shape: [8], dtype: int64, "
+      "fill: formula}, one: {shape: [1], fill: ones}}}]";
+  const TensorMap same = data_of("  formula: dyadic\n  levels: 4\n  unit: 1\n", graph);
+  EXPECT_EQ(same.at("buffers/a/0.drawn").bytes, same.at("buffers/b/0.drawn").bytes);
+  const std::vector<double> drawn = values(same.at("buffers/a/0.drawn"));
+  EXPECT_GT(std::set<double>(drawn.begin(), drawn.end()).size(), 1u);
+
+  const TensorMap data = data_of("  per_rank: [\"a:*\"]\n  formula: dyadic\n  levels: 4\n  unit: 1\n", graph);
+  EXPECT_NE(data.at("buffers/a/0.drawn@0").bytes, data.at("buffers/a/0.drawn@1").bytes);
+  EXPECT_TRUE(data.contains("buffers/a/0.one"));
+  EXPECT_TRUE(data.contains("buffers/b/0.drawn"));
 }
 
 TEST(FreshData, AreDrawnFromTheirSeedAndKnownToNoRecording) {
