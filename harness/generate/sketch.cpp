@@ -77,7 +77,12 @@ std::optional<std::string> bad_units(const Sketch& sketch) {
           return "a module of a list that is not called once";
       }
     }
-    if (!unit.unshard_in_backward && (is_fsdp1(sketch) || frees_after_forward(sketch, unit) ||
+    // The backward of one call frees it for that of the other.
+    const bool called_twice =
+        std::any_of(unit.modules.begin(), unit.modules.end(), [&](const ModuleAt& module) {
+          return module.inner >= 0 && sketch.blocks[module.block].kind == BlockKind::twice;
+        });
+    if (!unit.unshard_in_backward && (is_fsdp1(sketch) || frees_after_forward(sketch, unit) || called_twice ||
                                       has_aside(sketch, AsideKind::set_reshard_after_forward)))
       return "FS-UNSHARD-3: a backward without its parameters";
     const Json reshard = unit.settings.value("reshard_after_forward", Json());
