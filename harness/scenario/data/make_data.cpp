@@ -96,9 +96,8 @@ class DataMaker {
   bool differs_by_rank(const std::string& instance, const StateShape& state) const {
     const std::string globbed = instance + ":" + state.name;
     const Json globs = data_.value("per_rank", Json::array());
-    return std::any_of(globs.begin(), globs.end(), [&](const Json& glob) {
-      return matches_glob(globbed, glob.get<std::string>());
-    });
+    return std::any_of(globs.begin(), globs.end(),
+                       [&](const Json& glob) { return matches_glob(globbed, glob.get<std::string>()); });
   }
 
   HostTensor parameter_tensor(const StateShape& state, const std::string& at) const {
