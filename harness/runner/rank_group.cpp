@@ -732,7 +732,7 @@ void RankGroup::conclude() {
   });
   run.uses = std::move(uses_);
   run.seconds = Clock::now() - assigned_at_;
-  run.sent = sent_in_case();
+  count_sent(run);
   std::error_code ignored;
   std::filesystem::remove_all(case_folder(), ignored);
 
@@ -744,19 +744,22 @@ void RankGroup::conclude() {
 }
 
 // Nothing unless all ranks came to the end: only then have all sends of the case been made.
-std::optional<std::uint64_t> RankGroup::sent_in_case() const {
+void RankGroup::count_sent(CaseRun& run) const {
   const bool all_done = std::all_of(ranks_.begin(), ranks_.end(),
                                     [](const Rank& rank) { return rank.report.end == RankEnd::done; });
-  if (!all_done || !sent_before_) return std::nullopt;
+  if (!all_done || !sent_before_) return;
   const auto now = sent_so_far();
-  if (!now) return std::nullopt;
+  if (!now) return;
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     const auto sent = sent_between(sent_before_->at(i), now->at(i));
-    if (!sent) return std::nullopt;
+    if (!sent) {
+      run.closed_connection = static_cast<int>(i);
+      return;
+    }
     sum += *sent;
   }
-  return sum;
+  run.sent = sum;
 }
 
 void RankGroup::leave_if_empty() {

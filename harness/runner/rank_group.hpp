@@ -131,7 +131,7 @@ class RankGroup {
   void examine(std::string code);
   void conclude_if_settled();
   void conclude();
-  std::optional<std::uint64_t> sent_in_case() const;
+  void count_sent(CaseRun& run) const;
   void settle_the_rest();
   std::vector<RankSituation> situations() const;
   Deadlines::Duration verb_patience() const;

@@ -79,6 +79,8 @@ struct CaseRun {
   // Bytes that all ranks together sent over TCP during the case, by the kernel's count; nothing where the
   // backend is another than Gloo, or nobody could count.
   std::optional<std::uint64_t> sent;
+  // A rank that has closed a connection which it had when the case began, and with it the kernel's count: why there is no `sent`.
+  std::optional<int> closed_connection;
 };
 
 }  // namespace fsdp_cts

@@ -25,7 +25,8 @@ void something_is_sharded(const JudgeContext&, Outcome&);
 // (`collective_size`).
 void collectives_agree(const JudgeContext&, Outcome&);
 // The ranks' sockets carried at least what the collectives in their traces need (`collectives_unseen`). Where
-// nobody counted (CaseRun::sent), the traces stay the testee's word.
+// nobody counted (CaseRun::sent), the traces stay the testee's word, unless a rank took the count away
+// (`transport_lost`).
 void transport_carries_the_trace(const JudgeContext&, Outcome&);
 // No device has found two accesses of its memory that nothing orders (`stream_race`, `use_after_free`,
 // `host_read_unfinished`), and a testee that says it runs on the simulated device has given it work

@@ -6,7 +6,7 @@
 namespace fsdp_cts {
 
 void transport_carries_the_trace(const JudgeContext& context, Outcome& outcome) {
-  if (!context.run.sent) return;
+  if (!context.run.sent && !context.run.closed_connection) return;
   const Selection everything(Json::object(), context.program);
   std::vector<Finding> reported_elsewhere;
   double claimed = 0;
@@ -18,6 +18,16 @@ void transport_carries_the_trace(const JudgeContext& context, Outcome& outcome) 
       claimed += least;
       if (least > 0 && (largest == nullptr || least > least_bytes_sent(*largest))) largest = &event;
     }
+  }
+  if (context.run.closed_connection) {
+    if (claimed == 0) return;
+    outcome.findings.push_back(
+        {VerdictKind::unresolved, "transport_lost",
+         fmt::format("rank {} has closed a connection during the case, and with it the kernel's count of "
+                     "what it sent, by which the "
+                     "collectives of the traces are checked; keep connections open while a case runs",
+                     *context.run.closed_connection)});
+    return;
   }
   const auto sent = static_cast<double>(*context.run.sent);
   if (sent < claimed) {

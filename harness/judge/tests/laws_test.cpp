@@ -206,6 +206,15 @@ TEST(TransportCarriesTheTrace, EnoughBytesForEveryCollective) {
   EXPECT_EQ(made.judged(something).counts.witnessed, 0);
 }
 
+// Else a testee could choose not to be counted.
+TEST(TransportCarriesTheTrace, WhoClosesAConnectionIsNotBelieved) {
+  HandMade made;
+  made.run.closed_connection = 1;
+  const Verdict verdict = made.judged(something);
+  EXPECT_EQ(verdict.kind, VerdictKind::unresolved);
+  EXPECT_EQ(verdict.code, "transport_lost") << verdict.summary;
+}
+
 TEST(TensorsAreContiguous, WhatARankSaysOfItsMemory) {
   HandMade made;
   first_item(made, 1)["contiguous"] = true;
