@@ -50,7 +50,7 @@ at::ScalarType FullyShardUnit::compute_dtype(const UnitParameter& parameter) con
 
 // Every module with a policy casts, root or not, by its own policy.
 sdk::Tensors FullyShardUnit::before_forward(sdk::Tensors inputs) {
-  ran_ = true;
+  if (!std::exchange(ran_, true)) reached_ = false;
   return policy_.cast_forward_inputs ? cast_floating(std::move(inputs), policy_.param_dtype) : inputs;
 }
 
@@ -58,11 +58,19 @@ sdk::Tensors FullyShardUnit::after_forward(sdk::Tensors outputs) {
   return cast_floating(std::move(outputs), policy_.output_dtype);
 }
 
+// Backward gathers a unit before anything of it runs, so that it comes to one whose parameters get nothing, too.
+void FullyShardUnit::watch(const sdk::Tensors& outputs) {
+  for (const at::Tensor& output : outputs)
+    if (output.defined() && output.requires_grad())
+      output.register_hook([this](const at::Tensor&) { reached_ = true; });
+}
+
 // What earlier micro-batches have left goes, too: a sum with a batch missing is nobody's gradient.
 void FullyShardUnit::abandon_backward() {
   Unit::abandon_backward();
   std::ranges::fill(unreduced_, at::Tensor());
   partial_.reset();
+  reached_ = false;
 }
 
 sdk::Unit FullyShardUnit::describe() const {
@@ -123,8 +131,12 @@ std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Js
     }
     MixedPrecisionPolicy policy = mixed_precision_policy(unit.value("mixed_precision", Json()), widen);
     policy.reduces_in_original_dtype = reduces_in_original_dtype;
-    units.push_back(std::make_unique<FullyShardUnit>(std::move(leaders), std::move(parameters),
-                                                     std::move(shard_dims), policy, replicas));
+    const bool is_root = leaders.front().first.empty();
+    auto made = std::make_unique<FullyShardUnit>(std::move(leaders), std::move(parameters),
+                                                 std::move(shard_dims), policy, replicas);
+    const Json reshards = unit.value("reshard_after_forward", Json());
+    made->reshards_after_forward = reshards.is_null() ? !is_root : reshards != false;
+    units.push_back(std::move(made));
   }
   return units;
 }

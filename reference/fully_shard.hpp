@@ -36,13 +36,15 @@ class FullyShardUnit : public Unit {
   void abandon_backward() override;
   void reduce(const std::vector<Unit*>& peers, Order order) override;
   sdk::Unit describe() const override;
-  // After a backward that does not reshard: the unit shows the gradients that wait where autograd left them.
+  // After a backward that does not reshard and has come to it, or where a forward has left it whole: the unit shows the gradients that wait
+  // where autograd left them.
   bool stays_gathered() const { return stays_gathered_; }
   void free() { stays_gathered_ = false; }
 
   bool reduce_gradients = true;         // set_requires_gradient_sync
   bool all_reduce_gradients = true;     // set_requires_all_reduce
   bool reshards_after_backward = true;  // set_reshard_after_backward
+  bool reshards_after_forward = true;   // the plan's, then set_reshard_after_forward
   std::optional<double> divide_factor;
   struct AllReduceHook {
     double scale = 1;
@@ -54,6 +56,7 @@ class FullyShardUnit : public Unit {
   at::ScalarType compute_dtype(const UnitParameter& parameter) const override;
   sdk::Tensors before_forward(sdk::Tensors inputs) override;
   sdk::Tensors after_forward(sdk::Tensors outputs) override;
+  void watch(const sdk::Tensors& outputs) override;
 
  private:
   std::optional<at::ScalarType> reduce_dtype() const;  // nothing: the gradient's own, as autograd left it
@@ -67,6 +70,7 @@ class FullyShardUnit : public Unit {
   std::vector<at::Tensor> unreduced_;  // each parameter's gradient that waits for a reduction
   at::Tensor partial_;                 // reduce-scattered, waiting for an all-reduce
   bool ran_ = false;                   // in a forward since the last backward
+  bool reached_ = false;  // by a backward since that forward, through an output of any of its modules
   bool stays_gathered_ = false;
 };
 

@@ -134,9 +134,11 @@ void FullyShardUnit::accept_gradients(const std::vector<std::size_t>& used, cons
 void FullyShardUnit::reduce(const std::vector<Unit*>& peers, Order order) {
   std::vector<FullyShardUnit*> ranks;
   for (Unit* peer : peers) ranks.push_back(static_cast<FullyShardUnit*>(peer));
-  for (FullyShardUnit* rank : ranks) rank->collect_gradients();
   for (FullyShardUnit* rank : ranks) {
-    if (std::exchange(rank->ran_, false)) rank->stays_gathered_ = !rank->reshards_after_backward;
+    rank->collect_gradients();
+    if (std::exchange(rank->ran_, false))
+      rank->stays_gathered_ =
+          !rank->reshards_after_backward && (rank->reached_ || !rank->reshards_after_forward);
   }
   if (!reduce_gradients) return;
 

@@ -124,6 +124,7 @@ void Rank::control(sdk::Model& model, const sdk::Json& verb) {
       sharded->reduce_gradients = sharded->all_reduce_gradients = verb.at("value");
     if (name == "set_requires_all_reduce") sharded->all_reduce_gradients = verb.at("value");
     if (name == "set_reshard_after_backward") sharded->reshards_after_backward = verb.at("value");
+    if (name == "set_reshard_after_forward") sharded->reshards_after_forward = verb.at("value");
     if (name == "reshard" && sharded->path() == module) sharded->free();
   }
 }

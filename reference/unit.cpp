@@ -24,6 +24,7 @@ void Unit::install() {
     });
     module->add_post_forward_hook([this, module = module](sdk::Tensors outputs) {
       if (!hidden_.empty()) return outputs;
+      watch(outputs);
       to_run_.erase(module);
       if (!to_run_.empty()) return outputs;
       reshard();

@@ -66,6 +66,7 @@ class Unit {
   }
   virtual sdk::Tensors before_forward(sdk::Tensors inputs) = 0;  // also casts the inputs
   virtual sdk::Tensors after_forward(sdk::Tensors outputs) = 0;  // also casts the outputs
+  virtual void watch(const sdk::Tensors&) {}                     // outputs of each of its modules
 
   std::vector<std::pair<std::string, sdk::Module*>> modules_;  // path and module, the first of a group leads
   std::vector<UnitParameter> parameters_;

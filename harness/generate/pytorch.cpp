@@ -182,6 +182,8 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
     return "adds to gradients that were set to zero behind a forward";
   if (asks_for_the_greatest(sketch) && holds_little(sketch))
     return "keeps the greatest element of all ranks on one that has no gradient";
+  if (sketch.order_checked && has_block(sketch, BlockKind::twice))
+    return "compares the second call of a unit, which it has not noted in the first iteration";
   if (sketch.order_checked && !sketch.auto_wrap.is_null())
     return "warns of an order where a policy has left a root without parameters";
   if (!sketch.ignored.empty() && asks_for_the_greatest(sketch))

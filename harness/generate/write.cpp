@@ -714,10 +714,8 @@ class Writer {
         if (each.input_gradient) what.push_back("register:of_input");
         if (has_side(sketch_)) what.push_back("register:beside");
         if (sketch_.scale != 0) what.push_back("register:scaled");
-        // A unit that stays whole shows its whole parameters and what waits with them, not what is reduced; one that no gradient came to
-        // stays what it was.
-        if (each.reshard_after_backward || (!each.sync && each.uses == Uses::both))
-          what.push_back("gradients");
+        // A unit that stays whole shows its whole parameters and what waits with them, not what is reduced.
+        if (each.reshard_after_backward || !each.sync) what.push_back("gradients");
         observe(what, "pass" + std::to_string(pass));
         ++pass;
       }

@@ -63,6 +63,14 @@ double least_bytes_sent(const Collective& event) {
   return event.op == "broadcast" ? bytes_sent(event) * (world - 1) / world : bytes_sent(event);
 }
 
+Finding transport_lost(int rank) {
+  return {VerdictKind::unresolved, "transport_lost",
+          fmt::format("rank {} has closed a connection during the case, and with it the kernel's count of "
+                      "what it sent, by which "
+                      "its collectives are checked; keep connections open while a case runs",
+                      rank)};
+}
+
 std::string describe(const Collective& event) {
   return fmt::format("{}({}{}{}, {} -> {}, ranks {}{}{})", event.op, event.dtype,
                      event.reduce_op.empty() ? "" : ", ", event.reduce_op, event.in_numel, event.out_numel,

@@ -36,6 +36,9 @@ double bytes_sent(const Collective& event);
 // What a rank must send at least, on average over the group, whatever the algorithm.
 double least_bytes_sent(const Collective& event);
 
+// `unresolved`: this rank has taken the kernel's count away with a connection that it closed during the case (CaseRun::closed_connection).
+Finding transport_lost(int rank);
+
 // "reduce_scatter(bfloat16, 128 -> 64, ranks 0-1)", for messages.
 std::string describe(const Collective& event);
 

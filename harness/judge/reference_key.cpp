@@ -27,11 +27,14 @@ Json without_numberless(const Json& value) {
   return result;
 }
 
-// Unit trees have all settings in them, and so may the text of an error.
+// Unit trees have all settings in them, and so may the text of an error. A backward that does not reshard leaves a unit that it has not come
+// to as its forward has left it, which shows whole parameters or shards.
 bool settings_show(const Case& a_case) {
   return compared_with(a_case, "reference").count("units") > 0 ||
-         std::any_of(a_case.program.begin(), a_case.program.end(),
-                     [](const Json& step) { return step.value("verb", "") == "attempt_begin"; });
+         std::any_of(a_case.program.begin(), a_case.program.end(), [](const Json& step) {
+           const std::string verb = step.value("verb", "");
+           return verb == "attempt_begin" || verb == "set_reshard_after_backward";
+         });
 }
 
 }  // namespace

@@ -181,6 +181,8 @@ void check_order(const Json& arguments, const Selection& selection, const JudgeC
 
 void check_transport_bytes(const Json& arguments, const Selection&, const JudgeContext& context,
                            Outcome& outcome) {
+  if (context.run.closed_connection)
+    return outcome.findings.push_back(transport_lost(*context.run.closed_connection));
   if (!context.run.sent)
     return;  // another backend than Gloo: the trace stays the testee's word, and is said to be
   const auto sent = *context.run.sent;

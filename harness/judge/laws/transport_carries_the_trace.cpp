@@ -20,13 +20,7 @@ void transport_carries_the_trace(const JudgeContext& context, Outcome& outcome) 
     }
   }
   if (context.run.closed_connection) {
-    if (claimed == 0) return;
-    outcome.findings.push_back(
-        {VerdictKind::unresolved, "transport_lost",
-         fmt::format("rank {} has closed a connection during the case, and with it the kernel's count of "
-                     "what it sent, by which the "
-                     "collectives of the traces are checked; keep connections open while a case runs",
-                     *context.run.closed_connection)});
+    if (claimed > 0) outcome.findings.push_back(transport_lost(*context.run.closed_connection));
     return;
   }
   const auto sent = static_cast<double>(*context.run.sent);

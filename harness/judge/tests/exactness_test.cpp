@@ -45,6 +45,9 @@ TEST(ReferenceKey, KeepsSettingsThatAreCompared) {
   b.a_case.plans["model"]["units"][0]["reshard_after_forward"] = 2;
   // The hand-made program has an attempt, whose error may name a setting.
   EXPECT_NE(reference_key(a.a_case, "rank", "native"), reference_key(b.a_case, "rank", "native"));
+  for (HandMade* each : {&a, &b})
+    each->a_case.program = Json::parse(R"([{"verb": "set_reshard_after_backward", "value": false}])");
+  EXPECT_NE(reference_key(a.a_case, "rank", "native"), reference_key(b.a_case, "rank", "native"));
   for (HandMade* each : {&a, &b}) each->a_case.program = Json::parse(R"([{"verb": "forward"}])");
   EXPECT_EQ(reference_key(a.a_case, "rank", "native"), reference_key(b.a_case, "rank", "native"));
   for (HandMade* each : {&a, &b})

@@ -158,6 +158,10 @@ TEST(TransportBytes, WithinWhatIsDue) {
   expect_pass(made, R"([{"transport_bytes": {"at_least": 100, "at_most": 120}}])");
   expect_code(made, R"([{"transport_bytes": {"at_least": 111, "at_most": 120}}])", "transport_bytes");
   expect_code(made, R"([{"transport_bytes": {"at_least": 100, "at_most": 109}}])", "transport_bytes");
+  made.run.sent.reset();
+  made.run.closed_connection = 0;
+  expect_code(made, R"([{"transport_bytes": {"at_least": 100, "at_most": 120}}])", "transport_lost",
+              VerdictKind::unresolved);
 }
 
 TEST(Devices, OfEveryParameter) {
