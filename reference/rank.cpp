@@ -107,7 +107,8 @@ void Rank::backward(const at::Tensor& loss, bool create_graph) {
   for_all_units([](Unit& unit) { unit.show_masters(); });
 }
 
-// What has no effect on values has none here: gathering, freeing before backward and prefetching.
+// What has no effect on values has none here: gathering, freeing before backward and prefetching. What is free after a forward decides only
+// what a unit shows that a backward without resharding does not come to.
 void Rank::control(sdk::Model& model, const sdk::Json& verb) {
   const std::string name = verb.at("verb"), module = verb.value("module", "");
   for (Unit* unit : units_of(model)) {

@@ -24,7 +24,7 @@ class Walk {
     for (const Unit& unit : sketch.units) {
       UnitState state;
       state.root = unit.modules.front().is_root();
-      state.runs = runs_of(unit);
+      state.runs = runs_of(sketch, unit.modules.front());
       state.frees_after_forward = frees_after_forward(sketch, unit);
       units_.push_back(std::move(state));
     }
@@ -65,14 +65,6 @@ class Walk {
   }
 
  private:
-  int runs_of(const Unit& unit) const {
-    const ModuleAt& module = unit.modules.front();
-    if (module.is_root() || module.inner < 0) return 1;
-    const BlockKind kind = sketch_.blocks[module.block].kind;
-    if (kind == BlockKind::twice) return 2;
-    return kind == BlockKind::spare && module.inner == 1 ? 0 : 1;
-  }
-
   std::optional<int> forward() { return forward_of({}); }
 
   // Of the units inside of a module.

@@ -75,6 +75,8 @@ constexpr const char* containers =
 
 constexpr const char* root = "[{modules: ['']}]";
 constexpr const char* nested = "[{modules: ['0']}, {modules: ['']}]";
+constexpr const char* differing_limits =
+    "[{modules: ['0'], limit_all_gathers: false}, {modules: [''], limit_all_gathers: true}]";
 constexpr const char* build = "build: M\n";
 constexpr const char* made = "build: M\nshard: M\n";
 constexpr const char* trained =
@@ -202,14 +204,10 @@ const std::vector<Refusal>& table() {
        "[{modules: [''], use_orig_params: false, auto_wrap: {policy: module_wrap, classes: [Linear]}}]",
        "build: M\nset_requires_grad: {model: M, value: false, match: '^0[.]weight$'}\n", shard, "ValueError",
        "^0 has both parameters with requires_grad=True and False", "FS-ERR-1 WR-5"},
-      {"limits_differ_in_scope", "fsdp", stack,
-       "[{modules: ['0'], limit_all_gathers: false}, {modules: [''], limit_all_gathers: true}]", made,
-       "within: {scope: summon, model: M}\n", "ValueError",
+      {"limits_differ_in_scope", "fsdp", stack, differing_limits, made, "within: {scope: summon, model: M}\n",
+       "ValueError", "Expects one homogeneous value for .?limit_all_gathers", "FS-ERR-1 FP-INIT-6"},
+      {"limits_differ", "fsdp", stack, differing_limits, build, sharded_and_forward, "ValueError",
        "Expects one homogeneous value for .?limit_all_gathers", "FS-ERR-1 FP-INIT-6"},
-      {"limits_differ", "fsdp", stack,
-       "[{modules: ['0'], limit_all_gathers: false}, {modules: [''], limit_all_gathers: true}]", build,
-       sharded_and_forward, "ValueError", "Expects one homogeneous value for .?limit_all_gathers",
-       "FS-ERR-1 FP-INIT-6"},
       {"originals_differ", "fsdp", stack,
        "[{modules: ['0'], use_orig_params: false}, {modules: [''], use_orig_params: true}]", build,
        sharded_and_forward, "ValueError", "Expects one homogeneous value for .?_use_orig_params",

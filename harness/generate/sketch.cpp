@@ -78,10 +78,8 @@ std::optional<std::string> bad_units(const Sketch& sketch) {
       }
     }
     // The backward of one call frees it for that of the other.
-    const bool called_twice =
-        std::any_of(unit.modules.begin(), unit.modules.end(), [&](const ModuleAt& module) {
-          return module.inner >= 0 && sketch.blocks[module.block].kind == BlockKind::twice;
-        });
+    const bool called_twice = std::any_of(unit.modules.begin(), unit.modules.end(),
+                                          [&](const ModuleAt& at) { return runs_of(sketch, at) > 1; });
     if (!unit.unshard_in_backward && (is_fsdp1(sketch) || frees_after_forward(sketch, unit) || called_twice ||
                                       has_aside(sketch, AsideKind::set_reshard_after_forward)))
       return "FS-UNSHARD-3: a backward without its parameters";
@@ -146,8 +144,7 @@ std::optional<std::string> bad_wrapping(const Sketch& sketch) {
     return "WR-1: no units inside a model that is wrapped automatically";
   if (sketch.api == "composable" && policy != "module_wrap" && policy != "custom")
     return "the composable form takes objects as policies, not functions";
-  const Json mixed = sketch.units.back().settings.value("mixed_precision", Json::object());
-  const Json exact = mixed.value("module_classes_to_ignore", Json::array());
+  const Json exact = exact_classes(sketch);
   if (std::find(exact.begin(), exact.end(), class_of(sketch, {})) != exact.end())
     return "FP-MP-11 speaks of modules below the root";
   // WR-5; and a policy may put each name of a tied parameter into another unit.
@@ -803,6 +800,13 @@ std::string inner_name(const Block& block, int inner) {
   return inner_names(block).at(inner);
 }
 
+int runs_of(const Sketch& sketch, const ModuleAt& module) {
+  if (module.is_root() || module.inner < 0) return 1;
+  const BlockKind kind = sketch.blocks[module.block].kind;
+  if (kind == BlockKind::twice) return 2;
+  return kind == BlockKind::spare && module.inner == 1 ? 0 : 1;
+}
+
 std::string class_of(const Sketch& sketch, const ModuleAt& module) {
   if (module.is_root()) return calls_root_as_graph(sketch) ? "Graph" : "Sequential";
   const Block& block = sketch.blocks[module.block];
@@ -973,6 +977,11 @@ bool is_fsdp1(const Sketch& sketch) {
 bool computes_in(const Unit& unit) {
   const Json policy = unit.settings.value("mixed_precision", Json());
   return policy.is_object() && policy.contains("param_dtype");
+}
+
+Json exact_classes(const Sketch& sketch) {
+  const Json mixed = sketch.units.back().settings.value("mixed_precision", Json());
+  return mixed.is_object() ? mixed.value("module_classes_to_ignore", Json::array()) : Json::array();
 }
 
 bool keeps_low_gradients(const Sketch& sketch) {

@@ -205,6 +205,7 @@ std::string name_of(const Sketch& sketch, const ParameterAt& parameter);
 // Every module that can be a unit, the root last.
 std::vector<ModuleAt> unit_candidates(const Sketch& sketch);
 std::vector<ParameterInfo> parameters_of(const Sketch& sketch);
+int runs_of(const Sketch& sketch, const ModuleAt& module);  // in one forward
 bool holds(const ModuleAt& outer, const ModuleAt& inner);
 bool takes(const ParameterAt& pattern, const ParameterAt& parameter);
 // The unit that owns it: the innermost around it; -1 for an ignored one.
@@ -215,6 +216,7 @@ int shard_group(const Sketch& sketch, const Unit& unit);
 bool is_fsdp1(const Sketch& sketch);  // the wrapper or the composable form
 bool computes_in(const Unit& unit);   // in a param_dtype
 bool keeps_low_gradients(const Sketch& sketch);
+Json exact_classes(const Sketch& sketch);  // whose modules below the root keep full precision beside a policy
 bool sums_in_full_precision(const Sketch& sketch);
 bool has_small_dtype(const Sketch& sketch);                    // the whole model
 int width_into(const Sketch& sketch, const ModuleAt& module);  // of what a module is called with

@@ -854,13 +854,15 @@ class Writer {
       expect({{"devices", {{"of", state}, {"is", "cpu"}, {"count", 0}, {"ranks", others}}}}, clause);
   }
 
+  // What is said while the model is sharded.
+  void says(bool warned, const std::string& message, const char* clause) {
+    Json expectation = warned ? Json{{"warning", {{"message", message}, {"ranks", "all"}}}}
+                              : Json{{"no_warning", {{"message", message}}}};
+    expectation["label"] = "sharded";
+    expect(expectation, clause);
+  }
+
   void warnings() {
-    const auto says = [&](bool warned, const char* message, const char* clause) {
-      Json expectation = warned ? Json{{"warning", {{"message", message}, {"ranks", "all"}}}}
-                                : Json{{"no_warning", {{"message", message}}}};
-      expectation["label"] = "sharded";
-      expect(expectation, clause);
-    };
     const auto any = [&](auto&& unit_says) {
       return std::any_of(sketch_.units.begin(), sketch_.units.end(), unit_says);
     };
@@ -883,44 +885,39 @@ class Writer {
            "FP-FLAT-5");
   }
 
-  // Of the modules below the root.
   void classes_in_full_precision() {
-    const Json mixed = sketch_.units.back().settings.value("mixed_precision", Json());
-    if (sketch_.auto_wrap.is_null() || !mixed.is_object()) return;
-    for (const std::string each : mixed.value("module_classes_to_ignore", Json::array())) {
-      const std::vector<ModuleAt> modules = unit_candidates(sketch_);
-      const auto is_one = [&](const ModuleAt& at) { return !at.is_root() && class_of(sketch_, at) == each; };
-      const std::string text = "submodules of type:\n\\{.*" + each + ".*\\}\nThese modules";
-      if (std::any_of(modules.begin(), modules.end(), is_one))
-        expect({{"warning", {{"message", text}, {"ranks", "all"}}}, {"label", "sharded"}}, "FP-MP-11");
-      else
-        expect({{"no_warning", {{"message", text}}}, {"label", "sharded"}}, "FP-MP-11");
+    if (sketch_.auto_wrap.is_null()) return;
+    const std::vector<ModuleAt> modules = unit_candidates(sketch_);
+    for (const std::string each : exact_classes(sketch_)) {
+      const bool has_one = std::any_of(modules.begin(), modules.end(), [&](const ModuleAt& at) {
+        return !at.is_root() && class_of(sketch_, at) == each;
+      });
+      says(has_one, "submodules of type:\n\\{.*" + each + ".*\\}\nThese modules", "FP-MP-11");
     }
   }
 
-  // What units of a policy object own, those of one class at least; a function is not asked, and the root is the caller's.
+  // Units of a policy object are asked; those of a function are not, and the root is the caller's.
   void frozen_among_trained() {
-    const Json mixed = sketch_.units.back().settings.value("mixed_precision", Json());
-    if (sketch_.auto_wrap.is_null() || sketch_.frozen.empty() || !sketch_.ignored.empty()) return;
-    if (mixed.is_object() && mixed.contains("module_classes_to_ignore")) return;
+    if (sketch_.auto_wrap.is_null() || sketch_.frozen.empty() || !sketch_.ignored.empty() ||
+        !exact_classes(sketch_).empty())
+      return;
     const std::string policy = sketch_.auto_wrap.at("policy");
     if (policy == "custom") return;
-    bool mixes = false;
+    const bool mixed = policy == "module_wrap" && mixes_frozen(sketch_.auto_wrap.at("classes").front());
+    says(mixed, "has both parameters with requires_grad=True and False", mixed ? "WR-6" : "WR-7");
+  }
+
+  // Whether a module of the class owns frozen parameters and trained ones: those that no other of the class further inside owns.
+  bool mixes_frozen(const std::string& layer) const {
     std::map<ModuleAt, std::set<bool>> owned;
     for (const ParameterInfo& each : parameters_of(sketch_)) {
-      if (policy != "module_wrap") break;
-      const std::string layer = sketch_.auto_wrap.at("classes").front();
       for (ModuleAt at : {each.at.module, ModuleAt{each.at.module.block, -1}}) {
         if (at.is_root() || class_of(sketch_, at) != layer) continue;
         owned[at].insert(is_frozen(sketch_, each.at));
-        mixes = mixes || owned[at].size() > 1;
         break;
       }
     }
-    const Json text = {{"message", "has both parameters with requires_grad=True and False"}};
-    Json said = {{mixes ? "warning" : "no_warning", text}, {"label", "sharded"}};
-    if (mixes) said["warning"]["ranks"] = "all";
-    expect(std::move(said), mixes ? "WR-6" : "WR-7");
+    return std::any_of(owned.begin(), owned.end(), [](const auto& each) { return each.second.size() > 1; });
   }
 
   void shards_of_whole_units(bool alone, bool any_whole) {

@@ -65,10 +65,10 @@ double least_bytes_sent(const Collective& event) {
 
 Finding transport_lost(int rank) {
   return {VerdictKind::unresolved, "transport_lost",
-          fmt::format("rank {} has closed a connection during the case, and with it the kernel's count of "
-                      "what it sent, by which "
-                      "its collectives are checked; keep connections open while a case runs",
-                      rank)};
+          fmt::format(
+              "rank {} has closed a connection during the case, and with it the kernel's count of what it "
+              "sent, by which its collectives are checked; keep connections open while a case runs",
+              rank)};
 }
 
 std::string describe(const Collective& event) {
