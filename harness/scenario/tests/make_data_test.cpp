@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <set>
 
 #include "harness/scenario/data/formula.hpp"
@@ -148,6 +149,14 @@ TEST(MakeData, GraphBuffersHaveTheirFill) {
   EXPECT_THAT(values(data.at("buffers/a/0.k")), ElementsAre(1, 1));
   EXPECT_EQ(data.at("buffers/a/0.k").dtype, DType::float16);
   EXPECT_THAT(values(data.at("buffers/a/0.n")), ElementsAre(0));
+}
+
+TEST(MakeData, FullOfWhatIsNotFinite) {
+  const TensorMap data = data_of(
+      "  inputs:\n    x: {shape: [2], kind: full, value: inf}\n    y: {shape: [1], kind: full, value: nan}\n",
+      "[]");
+  EXPECT_THAT(values(data.at("inputs/x")), testing::Each(std::numeric_limits<double>::infinity()));
+  EXPECT_THAT(values(data.at("inputs/y")), testing::Each(testing::IsNan()));
 }
 
 TEST(MakeData, BuffersByFormulaMayDifferByRank) {
