@@ -15,6 +15,7 @@ from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel
 from torch.distributed.fsdp._common_utils import TrainingState, _FSDPState
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp._traversal_utils import _get_fsdp_states_with_modules
+from torch.distributed.fsdp._unshard_param_utils import FLAT_PARAM
 
 from fsdp_cts_sdk import Exposed, Model, Parameter, StateDict, whole
 from fsdp_cts_sdk.graph import clean_name
@@ -119,12 +120,26 @@ class FlatParameterOperations(Checkpoints):
         with FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[kind], config):
             native = model.module.state_dict()
         if kind == "local":
-            return StateDict({"kind": kind, "state": {name: _own_copy(value) for name, value in native.items()}}, [])
+            native = {name: _own_copy(value) for name, value in native.items()}
+            return StateDict({"kind": kind, "state": native}, self._in_local(model, dict(native)))
         views = FlatViews(model, states(model))
         in_units = {name for state, _ in states(model) for name in views.names_in(state._handle)}
         # The rest, buffers and what FSDP leaves alone, torch.nn.Module hands out as it is.
         native = {name: value if clean_name(name) in in_units else value.clone() for name, value in native.items()}
         return StateDict({"kind": kind, "state": native}, [state_item(clean_name(name), v) for name, v in native.items()])
+
+    def _in_local(self, model: Model, native: dict[str, Any]) -> list[Exposed]:
+        views = FlatViews(model, states(model))
+        items, in_units = [], set()
+        for state, module in states(model):
+            if state._handle is None:
+                continue
+            in_units.update(views.names_in(state._handle))
+            prefix = model.paths[_inner(module)]
+            saved = native.pop(f"{prefix}.{FLAT_PARAM}" if prefix else FLAT_PARAM)
+            items += [Exposed(*part) for part in views.parts_of_local(state._handle, saved)]
+        # Original parameters that are shown stand there as well, as they lie.
+        return items + [state_item(clean_name(name), value) for name, value in native.items() if clean_name(name) not in in_units]
 
     def full_state_dict(self, model: Model, rank0_only: bool, offload_to_cpu: bool) -> StateDict:
         return self.state_dict(model, "full", FullStateDictConfig(rank0_only=rank0_only, offload_to_cpu=offload_to_cpu))

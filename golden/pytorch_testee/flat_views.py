@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.fsdp._flat_param import FlatParameter, FlatParamHandle
 
 from fsdp_cts_sdk import Model, Parameter, Placement, flat, whole
@@ -51,7 +52,10 @@ class FlatViews:
         return list(self._views.values())
 
     def names_in(self, handle: FlatParamHandle | None) -> list[str]:
-        return [view.name for view in self.all() if view.handle is handle]
+        return [view.name for view in self._in(handle)]
+
+    def _in(self, handle: FlatParamHandle | None) -> list[FlatView]:
+        return [view for view in self.all() if view.handle is handle]
 
     def parameter(self, slot: Slot) -> Parameter:
         """As user code would find it now: sliced, whole, or (ignored by FSDP) as it was."""
@@ -76,6 +80,15 @@ class FlatViews:
         if view.handle._use_orig_params:
             return state, _shard_placement(view)
         return _cut(view, state)
+
+
+    def parts_of_local(self, handle: FlatParamHandle, saved: ShardedTensor) -> list[tuple[str, torch.Tensor, Placement]]:
+        """What a local state dict has of each parameter in the handle's flat one: the padding of the shard is left out there."""
+        shards = saved.local_shards()
+        local = shards[0].tensor if shards else torch.empty(0, dtype=saved.dtype)
+        if not handle.uses_sharded_strategy:
+            return [(view.name, list(handle._get_unflat_views(local))[view.index], whole(view.shape)) for view in self._in(handle)]
+        return [(view.name, *_shard_of(view, local)) for view in self._in(handle)]
 
 
 def _sharded_now(view: FlatView) -> bool:
@@ -104,10 +117,14 @@ def _cut(view: FlatView, tensor: torch.Tensor) -> tuple[torch.Tensor, Placement]
     """This parameter's elements in a tensor shaped like the flat parameter, sharded or not."""
     if not view.handle.uses_sharded_strategy or tensor.shape != view.flat._sharded_size:
         return list(view.handle._get_unflat_views(tensor))[view.index], whole(view.shape)
+    return _shard_of(view, tensor)
+
+
+def _shard_of(view: FlatView, shard: torch.Tensor) -> tuple[torch.Tensor, Placement]:
     info = view.flat._shard_param_infos[view.index]
     begin = info.offset_in_shard if info.in_shard else 0
     end = begin + (info.numel_in_shard if info.in_shard else 0)
-    return tensor[begin:end], _shard_placement(view)
+    return shard[begin:end], _shard_placement(view)
 
 
 def _original(slot: Slot, view: FlatView) -> Parameter:

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+
 #include "fsdp/flat/fully_sharded_data_parallel.hpp"
 #include "fsdp/flat/inspection.hpp"
 #include "fsdp/flat/state_dict.hpp"
@@ -36,6 +38,40 @@ void with_full_parameters(sdk::Model& model, bool writeback, const Act& act) {
   flat::Scope summoned = Unit::summon_full_params(*model.module, {.writeback = writeback});
   act();
   summoned.leave();
+}
+
+// By what the state says of itself: which stretch of the flat parameter it is, and so what it has of each original
+// parameter. What it has behind the flat parameter's end counts for the last one, so that it is seen.
+void add_parts(std::vector<sdk::Exposed>& items, const std::string& unit, const flat::FlatParameterInfo& info,
+               const flat::LocalFlatParameter& saved) {
+  const auto shard_numel = (saved.unsharded_numel + saved.ranks - 1) / saved.ranks;
+  const auto begin = saved.rank * shard_numel, end = begin + saved.local.numel();
+  for (const auto& member : info.members) {
+    const bool takes_rest = &member == &info.members.back() && end > saved.unsharded_numel;
+    const auto from = std::clamp(member.offset, begin, end);
+    const auto to = takes_rest ? end : std::clamp(member.offset + member.numel, begin, end);
+    const bool is_whole = saved.ranks == 1 && to - from == member.numel;
+    const at::Tensor part = saved.local.narrow(0, from - begin, to - from);
+    items.push_back({fsdp::qualified(unit, member.name), is_whole ? part.view(member.shape) : part,
+                     is_whole ? sdk::whole(member.shape)
+                              : sdk::flat(member.shape, from == to ? 0 : from - member.offset, to - from)});
+  }
+}
+
+sdk::StateDict local_state_of(sdk::Module& root) {
+  flat::LocalStateDict state = flat::local_state_dict(root);
+  sdk::StateDict result;
+  for (const auto& [unit, handle] : flat::named_units(root)) {
+    const std::string name = fsdp::qualified(unit, "_flat_param");
+    for (const auto& [saved_name, saved] : state.flat_parameters) {
+      if (saved_name == name)
+        add_parts(result.items, unit, flat::flat_parameter_info(root.child(unit)), saved);
+    }
+  }
+  for (const auto& [name, value] : state.others)
+    result.items.push_back({name, value, sdk::whole(value.sizes().vec())});
+  result.native = std::move(state);
+  return result;
 }
 
 }  // namespace
@@ -145,7 +181,7 @@ std::vector<sdk::Exposed> FlatParameterOperations::full_parameters(sdk::Model& m
 
 sdk::StateDict FlatParameterOperations::state_dict(sdk::Model& model, const std::string& kind) {
   if (kind == "full") return state_of(flat::full_state_dict(*model.module));
-  if (kind == "local") return {{}, flat::local_state_dict(*model.module)};
+  if (kind == "local") return local_state_of(*model.module);
   return state_of(shards(model));
 }
 
