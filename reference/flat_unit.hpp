@@ -30,8 +30,12 @@ class FlatUnit : public Unit {
 
   void set_root(bool is_root) { is_root_ = is_root; }
   const FlatSettings& settings() const { return settings_; }
-  bool sync_gradients = true;             // false inside no_sync
-  std::optional<double> comm_hook_scale;  // a hook reduces: the sum over ranks of gradients times this
+  bool sync_gradients = true;  // false inside no_sync
+  // A hook reduces: the sum over ranks of what it makes of each gradient.
+  struct CommHook {
+    double scale = 1, add = 0;
+  };
+  std::optional<CommHook> comm_hook;
   // Floating buffers that belong to this unit, not to a nested one, with their original dtypes.
   struct Buffer {
     sdk::Module* owner;

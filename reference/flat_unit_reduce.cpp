@@ -90,7 +90,7 @@ void FlatUnit::reduce(const std::vector<Unit*>& peers, Order order) {
 
   const auto size = static_cast<std::size_t>(settings_.group.size),
              replicas = static_cast<std::size_t>(settings_.group.replicas);
-  const double divisor = comm_hook_scale ? 1 : static_cast<double>(size * replicas);
+  const double divisor = comm_hook ? 1 : static_cast<double>(size * replicas);
   const std::int64_t length =
       settings_.shards() ? layout_.shard_numel() * settings_.group.size : layout_.total();
   const std::size_t set =
@@ -103,7 +103,7 @@ void FlatUnit::reduce(const std::vector<Unit*>& peers, Order order) {
         at::Tensor flat = layout_.join(gradients[r], length);
         if (!forced_full_precision()) flat = flat.to(reduce_dtype());
         divide(flat, predivide_factor(divisor));
-        if (comm_hook_scale) flat = flat * *comm_hook_scale;
+        if (comm_hook) flat = flat * comm_hook->scale + comm_hook->add;
         buffers.push_back(std::move(flat));
       }
       sums.push_back(sum_over_ranks(buffers, order));

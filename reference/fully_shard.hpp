@@ -46,8 +46,9 @@ class FullyShardUnit : public Unit {
   bool reshards_after_backward = true;  // set_reshard_after_backward
   bool reshards_after_forward = true;   // the plan's, then set_reshard_after_forward
   std::optional<double> divide_factor;
+  bool sums_only = false;  // set_force_sum_reduction_for_comms
   struct AllReduceHook {
-    double scale = 1;
+    double scale = 1, add = 0;
     bool mean_over_replicas = false;
   };
   std::optional<AllReduceHook> all_reduce_hook;

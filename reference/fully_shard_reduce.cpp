@@ -18,17 +18,18 @@ struct Division {
   double before = 1, after_scatter = 1, after_all_reduce = 1, after = 1;
 };
 
-// Table of semantics: fp32 and bf16 average natively (divide after each sum), everything else divides partly
-// before to stay in range.
-Division division(at::ScalarType dtype, double shards, double replicas, std::optional<double> factor) {
+// Table of semantics: fp32 and bf16 average natively (divide after each sum) unless sums are asked for, everything
+// else divides partly before to stay in range. What is divided at the end is divided behind the hook.
+Division division(at::ScalarType dtype, double shards, double replicas, std::optional<double> factor,
+                  bool sums_only) {
   Division d;
   const bool overflow_risk = dtype != at::kFloat && dtype != at::kBFloat16;
-  if (shards * replicas == 1) {
-    if (factor) d.after = *factor;
-  } else if (overflow_risk) {
+  if (overflow_risk || sums_only) {
     const double divisor = factor.value_or(shards * replicas);
-    d.before = predivide_factor(divisor);
+    d.before = overflow_risk ? predivide_factor(divisor) : 1;
     d.after = divisor / d.before;
+  } else if (shards * replicas == 1) {
+    if (factor) d.after_scatter = *factor;
   } else if (!factor) {
     d.after_scatter = shards;
     d.after_all_reduce = replicas;
@@ -160,7 +161,7 @@ void FullyShardUnit::reduce(const std::vector<Unit*>& peers, Order order) {
       FullyShardUnit& rank = *ranks[replica * shards + s];
       buffers.push_back(rank.flat_gradient(used, shard_count));
       d = division(buffers.back().scalar_type(), static_cast<double>(shards),
-                   replicas_.native ? static_cast<double>(replicas) : 1, divide_factor);
+                   replicas_.native ? static_cast<double>(replicas) : 1, divide_factor, sums_only);
       if (d.premultiply != 1) buffers.back() = buffers.back() * d.premultiply;
       divide(buffers.back(), d.before);
       std::fill(rank.unreduced_.begin(), rank.unreduced_.end(), at::Tensor());
@@ -179,7 +180,7 @@ void FullyShardUnit::reduce(const std::vector<Unit*>& peers, Order order) {
   if (all_reduce_hook) {
     if (all_reduce_hook->mean_over_replicas)
       all_reduce(by_replica, shard_count, static_cast<double>(replicas), order);
-    for (at::Tensor& sum : by_replica) sum.mul_(all_reduce_hook->scale);
+    for (at::Tensor& sum : by_replica) sum.mul_(all_reduce_hook->scale).add_(all_reduce_hook->add);
   }
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     at::Tensor total = by_replica[r / shards].clone();

@@ -114,12 +114,14 @@ void Rank::control(sdk::Model& model, const sdk::Json& verb) {
   for (Unit* unit : units_of(model)) {
     auto* sharded = dynamic_cast<FullyShardUnit*>(unit);
     if (auto* flat = dynamic_cast<FlatUnit*>(unit); flat && name == "register_comm_hook")
-      flat->comm_hook_scale = verb.at("scale");
+      flat->comm_hook = {verb.at("scale"), verb.value("add", 0.0)};
     if (!sharded) continue;
     if (name == "set_all_reduce_hook" && sharded->path() == module)
-      sharded->all_reduce_hook = {verb.at("scale"), verb.contains("mean_over")};
+      sharded->all_reduce_hook = {verb.at("scale"), verb.value("add", 0.0), verb.contains("mean_over")};
     if (name == "set_gradient_divide_factor" && sharded->path() == module)
       sharded->divide_factor = verb.at("value");
+    if (name == "set_force_sum_reduction_for_comms" && sharded->path() == module)
+      sharded->sums_only = verb.at("value");
     if (verb.value("recurse", true) ? !sharded->is_inside(module) : sharded->path() != module) continue;
     if (name == "set_requires_gradient_sync")
       sharded->reduce_gradients = sharded->all_reduce_gradients = verb.at("value");

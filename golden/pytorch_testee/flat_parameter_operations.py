@@ -77,10 +77,8 @@ class FlatParameterOperations(Checkpoints):
 
     def control(self, model: Model, step: Step) -> None:
         """`register_comm_hook`, the one control that this API has."""
-        scale = step["scale"]
-
         def hook(group: dist.ProcessGroup, gradient: torch.Tensor, output: torch.Tensor | None = None) -> None:
-            gradient.mul_(scale)
+            gradient.mul_(step["scale"]).add_(step.get("add", 0))
             if output is None:
                 dist.all_reduce(gradient, group=group)
             else:

@@ -85,7 +85,7 @@ class FullyShardOperations(Checkpoints):
         def hook(reduced: torch.Tensor) -> None:
             if group is not None:
                 dist.all_reduce(reduced, group=group, op=dist.ReduceOp.AVG)
-            reduced.mul_(step["scale"])
+            reduced.mul_(step["scale"]).add_(step.get("add", 0))
 
         return hook
 

@@ -762,7 +762,12 @@ class Writer {
         step({{"set_gradient_divide_factor", {{"value", unit.divide_factor}, {"module", path}}}});
       if (!unit.unshard_in_backward)
         step({{"set_unshard_in_backward", {{"value", false}, {"module", path}}}});
-      if (unit.hook != 0) step({{"set_all_reduce_hook", {{"module", path}, {"scale", unit.hook}}}});
+      if (unit.hook != 0) {
+        Json hook = {{"module", path}, {"scale", unit.hook}};
+        // A number that every division of the sum leaves exact; not where the scaler makes it a small fraction.
+        if (sketch_.scale == 0) hook["add"] = sketch_.world;
+        step({{"set_all_reduce_hook", hook}});
+      }
       if (unit.force_sum) step({{"set_force_sum_reduction_for_comms", {{"value", true}, {"module", path}}}});
     }
     if (sketch_.async_gathers) step({{"set_unshard_async_op", true}});

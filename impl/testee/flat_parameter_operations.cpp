@@ -133,10 +133,10 @@ std::function<void()> FlatParameterOperations::enter(sdk::Model& model, const sd
 // `register_comm_hook`, the one control that this API has.
 void FlatParameterOperations::control(sdk::Model& model, const sdk::Json& verb) {
   Unit root = Unit::of(*model.module);
-  const auto reduce = [group = root.process_group(), scale = verb.at("scale").get<double>()](
-                          at::Tensor gradient, at::Tensor shard) {
+  const auto reduce = [group = root.process_group(), scale = verb.at("scale").get<double>(),
+                       add = verb.value("add", 0.0)](at::Tensor gradient, at::Tensor shard) {
     const fsdp::CallSite site{"", false, fsdp::Phase::backward};
-    gradient.mul_(scale);
+    gradient.mul_(scale).add_(add);
     if (shard.defined()) {
       group->reduce_scatter(shard, gradient, {}, site)->wait();
     } else {

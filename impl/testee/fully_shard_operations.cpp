@@ -100,10 +100,10 @@ std::function<void(at::Tensor)> FullyShardOperations::all_reduce_hook(const sdk:
                                                                       const sdk::Json& verb) {
   std::shared_ptr<fsdp::Communicator> replicas;
   if (verb.contains("mean_over")) replicas = mesh_of(model.plan, library().world).group(0);
-  return [replicas, scale = verb.at("scale").get<double>()](at::Tensor reduced) {
+  return [replicas, scale = verb.at("scale").get<double>(), add = verb.value("add", 0.0)](at::Tensor reduced) {
     if (replicas)
       replicas->all_reduce(reduced, {fsdp::ReduceOp::avg}, {"", false, fsdp::Phase::backward})->wait();
-    reduced.mul_(scale);
+    reduced.mul_(scale).add_(add);
   };
 }
 

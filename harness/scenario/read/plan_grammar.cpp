@@ -42,7 +42,7 @@ const Fields& fully_shard_fields() {
                                          {"cast_forward_inputs", rules::boolean}};
   static const Fields table = {
       {"modules", rules::names, true, {}, "paths; \"\" is the root"},
-      {"reshard_after_forward", {.types = types::null | types::boolean | types::integer, .at_least = 1}},
+      {"reshard_after_forward", {.types = types::null | types::boolean | types::integer}},
       {"mixed_precision", {.types = types::map | types::null, .fields = &mixed_precision}},
       {"cpu_offload", rules::boolean, false, {}, "CPUOffloadPolicy"},
       {"pin_memory", rules::boolean, false, {}, "of cpu_offload; true unless said otherwise"},

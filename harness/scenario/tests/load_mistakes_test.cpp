@@ -149,6 +149,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"UnitModule", 26, "      - {modules: [\"7\"]}", "unknown module in the plan of 'model' '7'"},
         Mistake{"ReshardDoesNotDivide", 26, "      - {modules: [\"\"], reshard_after_forward: 3}",
                 "reshard_after_forward 3 does not divide the shard group of 2"},
+        Mistake{"ReshardToNobody", 26, "      - {modules: [\"\"], reshard_after_forward: 0}",
+                "reshard_after_forward 0 does not divide the shard group of 2"},
         Mistake{"Mesh", 23, "    api: fully_shard\n    mesh: [2, 2]",
                 "mesh [2,2] does not fill a world of 2"},
         Mistake{"PolicyDtype", 26, "      - {modules: [\"\"], mixed_precision: {param_dtype: int8}}",
