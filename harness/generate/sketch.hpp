@@ -54,11 +54,12 @@ struct Block {
 };
 
 struct Unit {
-  std::vector<ModuleAt> modules;    // more than one: fully_shard on a list
-  Json settings = Json::object();   // as in a plan, without names of modules and parameters
-  int divide_factor = 0;            // fully_shard; 0: the mean over ranks
-  bool force_sum = false;           // fully_shard
-  double hook = 0;                  // fully_shard: what a hook multiplies its reduced gradient by before it adds to it; 0: no hook
+  std::vector<ModuleAt> modules;   // more than one: fully_shard on a list
+  Json settings = Json::object();  // as in a plan, without names of modules and parameters
+  int divide_factor = 0;           // fully_shard; 0: the mean over ranks
+  bool force_sum = false;          // fully_shard
+  double hook =
+      0;  // fully_shard: what a hook multiplies its reduced gradient by before it adds to it; 0: no hook
   bool unshard_in_backward = true;  // fully_shard; otherwise it stays whole after a forward
   bool operator==(const Unit&) const = default;
 };

@@ -100,11 +100,12 @@ std::function<void(at::Tensor)> FullyShardOperations::all_reduce_hook(const sdk:
                                                                       const sdk::Json& verb) {
   std::shared_ptr<fsdp::Communicator> replicas;
   if (verb.contains("mean_over")) replicas = mesh_of(model.plan, library().world).group(0);
-  return [replicas, scale = verb.at("scale").get<double>(), add = verb.value("add", 0.0)](at::Tensor reduced) {
-    if (replicas)
-      replicas->all_reduce(reduced, {fsdp::ReduceOp::avg}, {"", false, fsdp::Phase::backward})->wait();
-    reduced.mul_(scale).add_(add);
-  };
+  return
+      [replicas, scale = verb.at("scale").get<double>(), add = verb.value("add", 0.0)](at::Tensor reduced) {
+        if (replicas)
+          replicas->all_reduce(reduced, {fsdp::ReduceOp::avg}, {"", false, fsdp::Phase::backward})->wait();
+        reduced.mul_(scale).add_(add);
+      };
 }
 
 void FullyShardOperations::hook_gradient(sdk::Model& model, const std::string& name,
