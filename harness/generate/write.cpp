@@ -764,8 +764,11 @@ class Writer {
         step({{"set_unshard_in_backward", {{"value", false}, {"module", path}}}});
       if (unit.hook != 0) {
         Json hook = {{"module", path}, {"scale", unit.hook}};
-        // A number that every division of the sum leaves exact; not where the scaler makes it a small fraction.
-        if (sketch_.scale == 0) hook["add"] = sketch_.world;
+        // A number that every division of the sum leaves exact; not where the scaler makes it a small fraction, nor for
+        // each of the reductions of a unit that runs more than once.
+        const bool once = std::all_of(unit.modules.begin(), unit.modules.end(),
+                                      [&](const ModuleAt& module) { return runs_of(sketch_, module) == 1; });
+        if (sketch_.scale == 0 && once) hook["add"] = sketch_.world;
         step({{"set_all_reduce_hook", hook}});
       }
       if (unit.force_sum) step({{"set_force_sum_reduction_for_comms", {{"value", true}, {"module", path}}}});

@@ -153,7 +153,8 @@ class Operations {
   virtual std::vector<Parameter> parameters(Model& model);  // registration order, tied ones once
   virtual std::vector<Exposed> full_parameters(Model& model);
   virtual std::vector<Exposed> buffers(Model& model);
-  virtual StateDict state_dict(Model& model, const std::string& kind);  // full | sharded | local
+  // full | sharded | local. Of a local one the items are what it has of each original parameter.
+  virtual StateDict state_dict(Model& model, const std::string& kind);
   // A full one with options of its own. The default has none and throws NotImplementedError.
   virtual StateDict full_state_dict(Model& model, const FullStateDictOptions& options);
   virtual void load_state_dict(Model& model, const StateDict& state);
