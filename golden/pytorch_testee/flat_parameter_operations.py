@@ -128,15 +128,16 @@ class FlatParameterOperations(Checkpoints):
 
     def _in_local(self, model: Model, native: dict[str, Any]) -> list[Exposed]:
         views = FlatViews(model, states(model))
-        items, in_units = [], set()
+        names = {module: clean_name(name) for name, module in model.module.named_modules()}
+        items: list[Exposed] = []
         for state, module in states(model):
-            if state._handle is None:
+            prefix = f"{names[module]}." if names[module] else ""
+            saved = native.pop(f"{prefix}{FLAT_PARAM}", None)
+            if saved is None:  # nothing in it, or NO_SHARD, of which PyTorch makes a full dict
                 continue
-            in_units.update(views.names_in(state._handle))
-            prefix = model.paths[_inner(module)]
-            saved = native.pop(f"{prefix}.{FLAT_PARAM}" if prefix else FLAT_PARAM)
-            items += [Exposed(*part) for part in views.parts_of_local(state._handle, saved)]
+            items += [Exposed(prefix + name, *part) for name, *part in views.parts_of_local(state._handle, saved)]
         # Original parameters that are shown stand there as well, as they lie.
+        in_units = {item.name for item in items}
         return items + [state_item(clean_name(name), value) for name, value in native.items() if clean_name(name) not in in_units]
 
     def full_state_dict(self, model: Model, rank0_only: bool, offload_to_cpu: bool) -> StateDict:

@@ -83,12 +83,10 @@ class FlatViews:
 
 
     def parts_of_local(self, handle: FlatParamHandle, saved: ShardedTensor) -> list[tuple[str, torch.Tensor, Placement]]:
-        """What a local state dict has of each parameter in the handle's flat one: the padding of the shard is left out there."""
+        """What a local state dict has of each parameter in the handle's flat one, by its name from the unit: the padding of the shard is left out there."""
         shards = saved.local_shards()
         local = shards[0].tensor if shards else torch.empty(0, dtype=saved.dtype)
-        if not handle.uses_sharded_strategy:
-            return [(view.name, list(handle._get_unflat_views(local))[view.index], whole(view.shape)) for view in self._in(handle)]
-        return [(view.name, *_shard_of(view, local)) for view in self._in(handle)]
+        return [(view.flat._fqns[view.index], *_shard_of(view, local)) for view in self._in(handle)]
 
 
 def _sharded_now(view: FlatView) -> bool:
