@@ -223,6 +223,13 @@ TEST(TensorsAreContiguous, WhatARankSaysOfItsMemory) {
   const Verdict verdict = spoiled(made, "not_contiguous");
   EXPECT_EQ(verdict.divergence["rank"], 1);
   EXPECT_EQ(verdict.divergence["parameter"], "weight");
+  const auto restride = [&](const char* name) {
+    made.a_case.program.push_back({{"verb", "restride"}, {"model", "model"}, {"name", name}});
+  };
+  restride("other");
+  EXPECT_EQ(made.judged(something).code, "not_contiguous");
+  restride("weight");
+  EXPECT_EQ(made.judged(something).kind, VerdictKind::pass) << "the program lays it out so";
 }
 
 TEST(NoNan, NeitherInAnswersNorInTruths) {

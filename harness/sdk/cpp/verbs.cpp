@@ -17,6 +17,20 @@ double norm_type(const Json& step) {
   return given == "inf" ? std::numeric_limits<double>::infinity() : given.get<double>();
 }
 
+// A parameter or buffer of a model that is not sharded.
+at::Tensor state_of(const Model& model, const std::string& name) {
+  for (const Slot& slot : parameter_slots(*model.module))
+    if (slot.name == name) return slot.tensor();
+  for (const auto& [buffer_name, buffer] : named_buffers(*model.module))
+    if (buffer_name == name) return buffer;
+  throw Error("KeyError", "model '" + model.instance + "' has no parameter or buffer '" + name + "'");
+}
+
+// Its elements column after column, in memory of its own.
+void restride(const at::Tensor& tensor) {
+  tensor.set_data(tensor.detach().transpose(-2, -1).contiguous().transpose(-2, -1));
+}
+
 }  // namespace
 
 void Verbs::act(const Json& step) {
@@ -80,6 +94,7 @@ void Verbs::act(const Json& step) {
     return operations_.set_buffer(model(step), step.at("name"),
                                   dtype_from_name(step.at("dtype").get<std::string>()));
   }
+  if (verb == "restride") return restride(state_of(model(step), step.at("name")));
   if (verb == "state_dict") return state_dict(step);
   if (verb == "load_state_dict") return load_state_dict(step);
   if (verb == "optimizer_state_dict") return optimizer_state_dict(step);

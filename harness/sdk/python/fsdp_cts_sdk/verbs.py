@@ -34,6 +34,14 @@ def part_of(run: Interpreter, step: Step) -> Model:
     return _model(run, step).part(step.get("module", ""))
 
 
+def _restride(run: Interpreter, step: Step) -> None:
+    model, name = _model(run, step), step["name"]
+    slot = next((slot for slot in (*model.parameter_slots, *model.buffer_slots) if slot.name == name), None)
+    if slot is None:
+        raise KeyError(f"model '{model.instance}' has no parameter or buffer '{name}'")
+    slot.tensor.data = slot.tensor.detach().transpose(-2, -1).contiguous().transpose(-2, -1)
+
+
 def _build(run: Interpreter, step: Step) -> None:
     case, instance = run.context.case, step["model"]
     # "cpu" stands for the testee's own device; it is where models live unless a case says otherwise.
@@ -297,6 +305,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "mutate": ("other", lambda run, step: mutate(run.operations, step)),
     "set_requires_grad": ("other", _set_requires_grad),
     "set_buffer": ("other", lambda run, step: run.operations.set_buffer(_model(run, step), step["name"], step["dtype"])),
+    "restride": ("other", _restride),
     "state_dict": ("state_dict", _state_dict),
     "load_state_dict": ("state_dict", _load_state_dict),
     "optimizer_state_dict": ("state_dict", _optimizer_state_dict),
