@@ -8,13 +8,25 @@ import sys
 import textwrap
 import unittest
 
+from rank_programs import outputs_of
+
 PACKAGE = os.environ.get("FSDP_CTS_SIM_PACKAGE")
 
 
 def output_of(program: str, **environment: str) -> list[str]:
+    (printed,) = outputs_of(_begun(program), ranks=1, **environment)
+    return printed.splitlines()
+
+
+def _begun(program: str) -> str:
+    return f"import sys\nsys.path.insert(0, {PACKAGE!r})\nimport torch, fsdp_sim\n" + textwrap.dedent(program)
+
+
+def output_of_new_process(program: str, **environment: str) -> list[str]:
+    """For what a process reads when it begins."""
     done = subprocess.run(
-        [sys.executable, "-c", "import torch, fsdp_sim\n" + textwrap.dedent(program)],
-        env={**os.environ, "PYTHONPATH": str(PACKAGE), **environment},
+        [sys.executable, "-c", _begun(program)],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=300,
@@ -67,7 +79,7 @@ class Devices(unittest.TestCase):
             print("whole")
         """
         # With the C library's own checks of its heap, where it has them.
-        self.assertEqual(output_of(program, LD_PRELOAD="libc_malloc_debug.so.0", MALLOC_CHECK_="3"), ["whole"])
+        self.assertEqual(output_of_new_process(program, LD_PRELOAD="libc_malloc_debug.so.0", MALLOC_CHECK_="3"), ["whole"])
 
     def test_streams_and_memory_are_a_devices_own(self) -> None:
         program = """
