@@ -184,6 +184,8 @@ std::optional<std::string> why_not_in_fsdp1(const Sketch& sketch) {
     return "keeps the greatest element of all ranks on one that has no gradient";
   if (sketch.order_checked && has_block(sketch, BlockKind::twice))
     return "compares the second call of a unit, which it has not noted in the first iteration";
+  if (sketch.order_checked && (has_aside(sketch, AsideKind::optimizer_state) || sketch.resumed))
+    return "asks a CPU for a summary of its memory when it gathers optimizer states at debug level DETAIL";
   if (sketch.order_checked && !sketch.auto_wrap.is_null())
     return "warns of an order where a policy has left a root without parameters";
   if (!sketch.ignored.empty() && asks_for_the_greatest(sketch))

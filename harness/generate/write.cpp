@@ -713,7 +713,7 @@ class Writer {
         Json what = {"loss", "output", "trace"};
         if (each.input_gradient) what.push_back("register:of_input");
         if (has_side(sketch_)) what.push_back("register:beside");
-        if (sketch_.scale != 0) what.push_back("register:scaled");
+        if (sketch_.scale != 0 && keeps_scaled_dtype()) what.push_back("register:scaled");
         // A unit that stays whole shows its whole parameters and what waits with them, not what is reduced.
         if (each.reshard_after_backward || !each.sync) what.push_back("gradients");
         observe(what, "pass" + std::to_string(pass));
@@ -794,6 +794,12 @@ class Writer {
       step({{"set_forward_prefetch", {{"module", layers[i]}, {"targets", next}}}});
       step({{"set_backward_prefetch", {{"module", layers[i]}, {"targets", last}}}});
     }
+  }
+
+  // FSDP1's own scaler does. torch.amp.GradScaler, to which FSDP2 leaves it, makes float32 of a loss in a smaller dtype.
+  bool keeps_scaled_dtype() const {
+    return fsdp1_ || (!has_small_dtype(sketch_) &&
+                      std::none_of(sketch_.units.begin(), sketch_.units.end(), computes_in));
   }
 
   // FP-HOOK-2 speaks of units that run once in each forward with gradients; frozen ones have other hooks.
