@@ -77,6 +77,7 @@ class FlatParameterOperations(Checkpoints):
 
     def control(self, model: Model, step: Step) -> None:
         """`register_comm_hook`, the one control that this API has."""
+
         def hook(group: dist.ProcessGroup, gradient: torch.Tensor, output: torch.Tensor | None = None) -> None:
             gradient.mul_(step["scale"]).add_(step.get("add", 0))
             if output is None:

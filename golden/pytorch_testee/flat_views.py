@@ -81,7 +81,6 @@ class FlatViews:
             return state, _shard_placement(view)
         return _cut(view, state)
 
-
     def parts_of_local(self, handle: FlatParamHandle, saved: ShardedTensor) -> list[tuple[str, torch.Tensor, Placement]]:
         """What a local state dict has of each parameter in the handle's flat one, by its name from the unit: the padding of the shard is left out there."""
         shards = saved.local_shards()

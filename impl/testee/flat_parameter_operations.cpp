@@ -61,12 +61,10 @@ void add_parts(std::vector<sdk::Exposed>& items, const std::string& unit, const 
 sdk::StateDict local_state_of(sdk::Module& root) {
   flat::LocalStateDict state = flat::local_state_dict(root);
   sdk::StateDict result;
-  for (const auto& [unit, handle] : flat::named_units(root)) {
-    const std::string name = fsdp::qualified(unit, "_flat_param");
-    for (const auto& [saved_name, saved] : state.flat_parameters) {
-      if (saved_name == name)
-        add_parts(result.items, unit, flat::flat_parameter_info(root.child(unit)), saved);
-    }
+  for (const auto& [name, saved] : state.flat_parameters) {  // "<unit>._flat_param"
+    const auto dot = name.rfind('.');
+    const std::string unit = dot == std::string::npos ? "" : name.substr(0, dot);
+    add_parts(result.items, unit, flat::flat_parameter_info(root.child(unit)), saved);
   }
   for (const auto& [name, value] : state.others)
     result.items.push_back({name, value, sdk::whole(value.sizes().vec())});
