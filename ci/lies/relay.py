@@ -41,21 +41,25 @@ class Relay:
 
     def run(self, command: list[str]) -> int:
         self.runner = Channel.connect(self.environment["FSDP_CTS_SOCKET"])
-        with tempfile.TemporaryDirectory() as folder:
+        honest = self._started(command)
+        threading.Thread(target=self._answers, daemon=True).start()
+        while (message := self.runner.receive()) is not None:
+            self.cases += message["type"] == "case"
+            if (message := self.from_runner(message)) is not None:
+                self.testee.send(message)
+                if message["type"] == "bye":
+                    break
+        return honest.wait()
+
+    def _started(self, command: list[str]) -> subprocess.Popen:
+        """The honest testee. Nobody else connects to its socket, whose folder goes at once: a liar may end at any time, without a word."""
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             address = f"{folder}/socket"
-            listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listening.bind(address)
             listening.listen(1)
             honest = subprocess.Popen(command, env={**self.environment, "FSDP_CTS_SOCKET": address})
             self.testee = Channel(listening.accept()[0])
-            threading.Thread(target=self._answers, daemon=True).start()
-            while (message := self.runner.receive()) is not None:
-                self.cases += message["type"] == "case"
-                if (message := self.from_runner(message)) is not None:
-                    self.testee.send(message)
-                    if message["type"] == "bye":
-                        break
-            return honest.wait()
+        return honest
 
     def _answers(self) -> None:
         while (message := self.testee.receive()) is not None:

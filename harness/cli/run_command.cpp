@@ -34,9 +34,10 @@ void add_run(CLI::App& app, Shared& shared) {
                  "Rewrite the file of known deviations so that it fits: stale entries go, what "
                  "deviates is added")
       ->needs(deviations);
-  command->add_option("--level", options->level,
-                      "Run a level and demand all of it: full, quick, fully_shard, fsdp, composable, wrap, "
-                      "f2mp.w2, … (conformance/levels)");
+  command->add_option(
+      "--level", options->level,
+      "Run a level and demand all of it: full, quick, fully_shard, fsdp, composable, wrap, f2mp, "
+      "f2mp.w2, … (conformance/levels)");
   command->add_option("--must-run", options->must_run, "Own list of cases that must have been judged");
   command->add_option("--record", options->record, "Fill this golden store from the testee")->excludes(fresh);
   command->add_option(

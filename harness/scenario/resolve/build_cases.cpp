@@ -187,7 +187,10 @@ Json minimum_of(const DataTree& tree, const Scope& scope, const Json& expect, Mi
 class SectionResolver {
  public:
   SectionResolver(const DataTree& tree, const ModelFiles& models)
-      : tree_(tree), modules_(models), program_(list_or_empty(tree, "program")) {}
+      : tree_(tree),
+        modules_(models),
+        program_(list_or_empty(tree, "program")),
+        expectations_(list_or_empty(tree, "expect")) {}
 
   void resolve(Case& result, const Scope& scope, Mistakes& mistakes) {
     const std::size_t noted = mistakes.noted();
@@ -199,7 +202,7 @@ class SectionResolver {
     result.switches = section(tree_, "switches", scope, mistakes);
     result.data = resolve_data(map_or_empty(tree_, "data"), scope, mistakes);
     result.program = program_.unroll(scope, mistakes);
-    result.expect = resolve_expectations(list_or_empty(tree_, "expect"), scope, result.lane, mistakes);
+    result.expect = expectations_.resolve(scope, result.lane, mistakes);
     result.minimum = minimum_of(tree_, scope, result.expect, mistakes);
     if (mistakes.noted() == noted) check_references(result, tree_, mistakes);
   }
@@ -208,6 +211,7 @@ class SectionResolver {
   const DataTree& tree_;
   ModuleResolver modules_;
   ProgramUnroller program_;
+  ExpectationResolver expectations_;
 };
 
 Lane lane_of(const DataTree& tree, const Scope& scope, Mistakes& mistakes) {

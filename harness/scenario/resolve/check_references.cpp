@@ -103,7 +103,10 @@ class ProgramCheck {
     if (verb.ends_with("_checkpoint")) checkpoint(step);
     if (verb == "foreach_mul") foreach_mul(step);
     if (verb == "clip_grad_norm") registers_.insert(step["into"].get<std::string>());
-    if (verb == "observe") observe(step);
+    if (verb == "observe") {
+      observe(step);
+      observations.push_back(&step);
+    }
     if (step.contains("module")) module(step, step["module"]);
     if (step.contains("method")) method(step);
     if (step.contains("targets"))
@@ -113,6 +116,7 @@ class ProgramCheck {
   }
 
   Names attempts, labels;
+  std::vector<const Json*> observations;  // the steps of the case's program that observe
 
  private:
   void note(const std::string& what) { mistakes_.add({file_, line_}, what); }
@@ -205,12 +209,13 @@ void check_expectation(const Json& expectation, const Case& a_case, const Progra
     for (const Json& model : arguments["between"]) known("model", model, keys_of(a_case.models));
 
   for (const std::string& what : observations_needed(kind, arguments)) {
-    const bool observed = std::any_of(a_case.program.begin(), a_case.program.end(), [&](const Json& step) {
-      if (step["verb"] != "observe") return false;
-      if (expectation.contains("label") && step.value("label", "") != expectation["label"]) return false;
-      if (expectation.contains("model") && step["model"] != expectation["model"]) return false;
-      return std::find(step["what"].begin(), step["what"].end(), what) != step["what"].end();
-    });
+    const bool observed =
+        std::any_of(seen.observations.begin(), seen.observations.end(), [&](const Json* step) {
+          if (expectation.contains("label") && step->value("label", "") != expectation["label"]) return false;
+          if (expectation.contains("model") && step->at("model") != expectation["model"]) return false;
+          const Json& items = step->at("what");
+          return std::find(items.begin(), items.end(), what) != items.end();
+        });
     if (!observed)
       mistakes.add(place, kind + " looks at '" + what + "', which no step observes" +
                               (expectation.contains("label") ? " under this label" : ""));

@@ -38,10 +38,10 @@ class Resolver {
 
  private:
   Json used(const DataTree& written, const DataTree& use, const Scope& scope, int depth) {
-    std::vector<std::string> known;
-    for (const auto& entry : files_) known.push_back(entry.first);
     const auto file = use.is_string() ? files_.find(use.scalar.get<std::string>()) : files_.end();
     if (file == files_.end()) {
+      std::vector<std::string> known;
+      for (const auto& entry : files_) known.push_back(entry.first);
       mistakes_.add(
           use.place,
           unknown_name("model file", use.is_string() ? use.scalar.get<std::string>() : use.shown(), known));

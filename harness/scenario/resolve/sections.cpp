@@ -146,9 +146,13 @@ Json resolve_plan(const DataTree& written, const Scope& scope, Mistakes& mistake
 
 namespace {
 
+std::vector<std::string> names_of_kinds() {
+  std::vector<std::string> names;
+  for (const ExpectationKind& kind : expectation_kinds_of_language()) names.push_back(kind.name);
+  return names;
+}
+
 const ExpectationKind* kind_of(const DataTree& expectation, Mistakes& mistakes) {
-  std::vector<std::string> known;
-  for (const ExpectationKind& kind : expectation_kinds_of_language()) known.push_back(kind.name);
   if (!expectation.is_map()) {
     mistakes.add(expectation.place,
                  "an expectation must be a map such as {finite: [loss]}, found " + expectation.shown());
@@ -170,7 +174,7 @@ const ExpectationKind* kind_of(const DataTree& expectation, Mistakes& mistakes) 
   }
   if (!found)
     mistakes.add({expectation.place.file, other ? other->line : expectation.place.line},
-                 unknown_name("expectation", other ? other->key : "", known));
+                 unknown_name("expectation", other ? other->key : "", names_of_kinds()));
   return found;
 }
 
@@ -211,28 +215,46 @@ void check_written_expectations(const DataTree& expect, Mistakes& mistakes) {
       arguments_of(*kind, expectation, Stage::written, mistakes);
 }
 
-Json resolve_expectations(const DataTree& written, const Scope& scope, Lane lane, Mistakes& mistakes) {
+namespace {
+
+Json resolved(const DataTree& expectation, const ExpectationKind& kind, Lane lane, Mistakes& mistakes) {
+  DataTree arguments = arguments_of(kind, expectation, Stage::evaluated, mistakes);
+  if (!kind.whole) {
+    fill_defaults(arguments, kind.arguments);
+    check_meaning(kind, arguments, mistakes);
+  }
+  if (kind.name == "equal" && !arguments.find("tolerance"))
+    arguments.set("tolerance", tree_of(lane == Lane::exact ? "exact" : "upstream", arguments.place));
+  Json entry = {{kind.name, arguments.json()}};
+  for (const Field& modifier : expectation_modifiers())
+    if (const DataTree* value = expectation.find(modifier.name)) entry[modifier.name] = value->json();
+  for (const char* bound : {"since", "until"})
+    if (const DataTree* value = expectation.find(bound);
+        value && value->is_string() && !edition_of(value->scalar.get<std::string>()))
+      mistakes.add(value->place,
+                   std::string(bound) + " needs a version such as \"2.15\", found " + value->shown());
+  entry["line"] = expectation.place.line;
+  return entry;
+}
+
+}  // namespace
+
+Json ExpectationResolver::resolve(const Scope& scope, Lane lane, Mistakes& mistakes) {
   Json result = Json::array();
-  for (const DataTree& expectation : evaluated(written, scope, mistakes).items) {
+  for (const DataTree& written : written_.items) {
+    if (!holds(written.find("when"), scope, mistakes)) continue;
+    const auto [constant, fresh] = constant_.try_emplace({&written, lane});
+    if (!constant->second.is_null()) {
+      result.push_back(constant->second);
+      continue;
+    }
+    const std::size_t noted = mistakes.noted();
+    DataTree expectation = evaluated(written, scope, mistakes);
+    expectation.erase("when");
     const ExpectationKind* kind = kind_of(expectation, mistakes);
     if (!kind) continue;
-    DataTree arguments = arguments_of(*kind, expectation, Stage::evaluated, mistakes);
-    if (!kind->whole) {
-      fill_defaults(arguments, kind->arguments);
-      check_meaning(*kind, arguments, mistakes);
-    }
-    if (kind->name == "equal" && !arguments.find("tolerance"))
-      arguments.set("tolerance", tree_of(lane == Lane::exact ? "exact" : "upstream", arguments.place));
-    Json entry = {{kind->name, arguments.json()}};
-    for (const Field& modifier : expectation_modifiers())
-      if (const DataTree* value = expectation.find(modifier.name)) entry[modifier.name] = value->json();
-    for (const char* bound : {"since", "until"})
-      if (const DataTree* value = expectation.find(bound);
-          value && value->is_string() && !edition_of(value->scalar.get<std::string>()))
-        mistakes.add(value->place,
-                     std::string(bound) + " needs a version such as \"2.15\", found " + value->shown());
-    entry["line"] = expectation.place.line;
-    result.push_back(std::move(entry));
+    result.push_back(resolved(expectation, *kind, lane, mistakes));
+    if (fresh && mistakes.noted() == noted && !has_expressions(written)) constant->second = result.back();
   }
   return result;
 }

@@ -2,6 +2,9 @@
 // the result is incomplete.
 #pragma once
 
+#include <map>
+#include <utility>
+
 #include "harness/scenario/case.hpp"
 #include "harness/scenario/resolve/evaluation.hpp"
 
@@ -13,6 +16,17 @@ void check_written_plan(const DataTree& plan, Mistakes& mistakes);
 Json resolve_plan(const DataTree& written, const Scope& scope, Mistakes& mistakes);
 
 void check_written_expectations(const DataTree& expect, Mistakes& mistakes);
-Json resolve_expectations(const DataTree& written, const Scope& scope, Lane lane, Mistakes& mistakes);
+
+// Those of a scenario's expectations that a case has, in their full form. They carry their `line`.
+class ExpectationResolver {
+ public:
+  explicit ExpectationResolver(const DataTree& written) : written_(written) {}  // kept by reference
+  Json resolve(const Scope& scope, Lane lane, Mistakes& mistakes);
+
+ private:
+  const DataTree& written_;
+  // Expectations without an expression look the same in every case of a lane; null for the others.
+  std::map<std::pair<const DataTree*, Lane>, Json> constant_;
+};
 
 }  // namespace fsdp_cts

@@ -136,8 +136,8 @@ std::string api_of(const Case& a_case) {
   return apis.size() == 1 ? *apis.begin() : "";
 }
 
-// What must have been judged on a CPU: one file per seed and world, per API, for the quick subset and for
-// everything, so that a case that vanishes is missed. What needs a GPU is selected as well and demanded of
+// What must have been judged on a CPU: one file per seed, per seed and world, per API, for the quick subset
+// and for everything, so that a case that vanishes is missed. What needs a GPU is selected as well and demanded of
 // nobody.
 TEST_F(Suite, LevelsArePublished) {
   const Machine without_gpu{};
@@ -150,7 +150,6 @@ TEST_F(Suite, LevelsArePublished) {
   const std::vector<SeedMethod> seeds = load_seeds(conformance);
   levels["full.txt"].of = "all of the suite";
   levels["quick.txt"].of = "the quick subset";
-  levels["wrap.txt"].of = "the wrapping policies (seed:WRAP)";
   levels["fully_shard.txt"].of = "what concerns FSDP2 (fully_shard) alone";
   levels["fsdp.txt"].of = "what concerns the FSDP1 wrapper alone";
   levels["composable.txt"].of = "what concerns the composable form of FSDP1 alone";
@@ -158,16 +157,18 @@ TEST_F(Suite, LevelsArePublished) {
     const bool runnable = !why_not_runnable(a_case, without_gpu);
     const bool of_seed = std::any_of(seeds.begin(), seeds.end(),
                                      [&](const SeedMethod& one) { return one.seed == a_case.seed; });
-    std::string name = a_case.seed + ".w" + std::to_string(a_case.world) + ".txt";
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-    if (of_seed) {  // the others' areas are many and small
-      Level& level = levels[name];
-      level.of = "seed:" + a_case.seed + " at world " + std::to_string(a_case.world);
-      level.add(a_case.scenario + "[*world=" + std::to_string(a_case.world) + "]", runnable);
-    }
     const std::string all_of_it = a_case.scenario + "[*";
+    if (of_seed) {  // the others' areas are many and small
+      std::string seed = a_case.seed;
+      std::transform(seed.begin(), seed.end(), seed.begin(), [](unsigned char c) { return std::tolower(c); });
+      const std::string world = std::to_string(a_case.world);
+      Level &whole = levels[seed + ".txt"], &of_world = levels[seed + ".w" + world + ".txt"];
+      whole.of = "seed:" + a_case.seed;
+      whole.add(all_of_it, runnable);
+      of_world.of = whole.of + " at world " + world;
+      of_world.add(a_case.scenario + "[*world=" + world + "]", runnable);
+    }
     levels["full.txt"].add(all_of_it, runnable);
-    if (a_case.seed == "WRAP") levels["wrap.txt"].add(all_of_it, runnable);
     if (!api_of(a_case).empty()) levels[api_of(a_case) + ".txt"].add(all_of_it, runnable);
     if (a_case.quick) levels["quick.txt"].add(a_case.id, runnable);
   }
