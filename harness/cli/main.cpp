@@ -1,7 +1,6 @@
 // fsdp-cts: the command line. Exit codes: 0 all as expected, 1 not, 2 invalid use, no case, or an incomplete
 // report, 77 every case was skipped because this machine cannot show it.
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <cstdio>
 
@@ -12,9 +11,6 @@
 using namespace fsdp_cts;
 
 int main(int argc, char** argv) {
-  // Memory for thousands of cases, asked of the kernel in large pieces.
-  ::mallopt(M_TOP_PAD, 16 << 20);
-  ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
   CLI::App app{"fsdp-cts: conformance test suite for Fully Sharded Data Parallel training"};
   cli::Shared shared;
   app.add_option("--root", shared.root,
