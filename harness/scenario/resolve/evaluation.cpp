@@ -61,11 +61,13 @@ DataTree evaluated(const DataTree& tree, const Scope& scope, Mistakes& mistakes)
   return result;
 }
 
-bool has_expressions(const DataTree& tree) {
-  if (tree.is_string()) return has_expression(tree.scalar.get_ref<const std::string&>());
-  return std::any_of(tree.items.begin(), tree.items.end(), has_expressions) ||
-         std::any_of(tree.entries.begin(), tree.entries.end(),
-                     [](const DataTree::Entry& entry) { return has_expressions(entry.value); });
+bool is_constant(const DataTree& tree) {
+  if (tree.is_string()) return !has_expression(tree.scalar.get_ref<const std::string&>());
+  const auto always_there = [](const DataTree& item) { return !item.find("when") && is_constant(item); };
+  return std::all_of(tree.items.begin(), tree.items.end(), always_there) &&
+         std::all_of(tree.entries.begin(), tree.entries.end(), [](const DataTree::Entry& entry) {
+           return entry.key == "when" || is_constant(entry.value);
+         });
 }
 
 }  // namespace fsdp_cts

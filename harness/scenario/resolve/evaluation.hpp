@@ -11,7 +11,9 @@ namespace fsdp_cts {
 // mistake is noted.
 DataTree evaluated(const DataTree& tree, const Scope& scope, Mistakes& mistakes);
 
-bool has_expressions(const DataTree& tree);  // somewhere in it; `when` is not counted
+// Whether `evaluated` gives the same in every scope: no expression, and nothing that may be left out. The
+// tree's own `when` is not counted: that is its list's.
+bool is_constant(const DataTree& tree);
 
 // The truth of a `when`; true when it is absent or cannot be evaluated, which is then noted.
 bool holds(const DataTree* when, const Scope& scope, Mistakes& mistakes);

@@ -122,7 +122,7 @@ class Unroller {
     if (!fresh && !entry->second.is_null()) return entry->second;
     const std::size_t noted = mistakes_.noted();
     Json flat = flattened(name, evaluated(written, scope, mistakes_));
-    if (fresh && mistakes_.noted() == noted && !has_expressions(written)) entry->second = flat;
+    if (fresh && mistakes_.noted() == noted && is_constant(written)) entry->second = flat;
     return flat;
   }
 

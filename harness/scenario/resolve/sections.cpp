@@ -254,7 +254,7 @@ Json ExpectationResolver::resolve(const Scope& scope, Lane lane, Mistakes& mista
     const ExpectationKind* kind = kind_of(expectation, mistakes);
     if (!kind) continue;
     result.push_back(resolved(expectation, *kind, lane, mistakes));
-    if (fresh && mistakes.noted() == noted && !has_expressions(written)) constant->second = result.back();
+    if (fresh && mistakes.noted() == noted && is_constant(written)) constant->second = result.back();
   }
   return result;
 }

@@ -229,6 +229,17 @@ TEST(Expectations, KeepTheirShapeWithDefaultsAndLine) {
   EXPECT_EQ(a_case.minimum, Json::parse(R"({"elements":1})"));
 }
 
+TEST(Expectations, WhatAListLeavesOutIsAskedInEveryCase) {
+  const auto cases = cases_of(with_line(34,
+                                        "  - unit_tree: [{module: \"\"}, {module: \"0\", when: flag}]\n"
+                                        "  - {finite: loss, when: flag}"));
+  ASSERT_EQ(cases.size(), 2u);
+  EXPECT_EQ(cases[0].expect[0]["unit_tree"].size(), 2u);
+  EXPECT_EQ(cases[1].expect[0]["unit_tree"].size(), 1u);
+  EXPECT_EQ(cases[0].expect.size(), 2u);
+  EXPECT_EQ(cases[1].expect.size(), 1u);
+}
+
 TEST(Modules, ModelFilesSeeTheirParametersOnly) {
   const ConformanceFolder folder;
   folder.model("block",
