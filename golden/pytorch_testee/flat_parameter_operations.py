@@ -145,9 +145,11 @@ class FlatParameterOperations(Checkpoints):
         return self.state_dict(model, "full", FullStateDictConfig(rank0_only=rank0_only, offload_to_cpu=offload_to_cpu))
 
     def load_state_dict(self, model: Model, state: StateDict) -> None:
-        of_kind = FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[state.native["kind"]])
+        # A plain module's is full, and names no kind.
+        kind, saved = (state.native["kind"], state.native["state"]) if "kind" in state.native else ("full", state.native)
+        of_kind = FullyShardedDataParallel.state_dict_type(model.module, _STATE_DICT_TYPES[kind])
         with of_kind if states(model) else contextlib.nullcontext():  # not wrapped yet, it is a plain module
-            model.module.load_state_dict(dict(state.native["state"]))  # the hooks empty the dictionary they are given
+            model.module.load_state_dict(dict(saved))  # the hooks empty the dictionary they are given
 
     def zero_parameters(self, model: Model) -> None:
         with FullyShardedDataParallel.summon_full_params(model.module), torch.no_grad():

@@ -191,7 +191,7 @@ std::vector<Verb> make_verbs() {
        "settle the next scale of '{scaler}', noting it as '{into}'"},
       {"mode",
        "mode",
-       {{"mode", {.types = types::string, .words = {"train", "eval"}}, true}, model},
+       {{"mode", {.types = types::string, .words = {"train", "eval"}}, true}, model, part},
        "put '{model}' into {mode} mode"},
       recursive_control("set_requires_gradient_sync",
                         "reduce gradients in the backwards that follow: {value}"),

@@ -26,13 +26,16 @@ Exposed copy_of(const std::string& name, const at::Tensor& tensor) {
           tensor.scalar_type()};
 }
 
-class GradientHook : public torch::autograd::PostAccumulateGradHook {
+// LibTorch keeps one hook a tensor: this is all of them, in the order of their registration.
+class GradientHooks : public torch::autograd::PostAccumulateGradHook {
  public:
-  explicit GradientHook(std::function<void(at::Tensor)> hook) : hook_(std::move(hook)) {}
-  void operator()(const at::Tensor& parameter) override { hook_(parameter); }
+  void add(std::function<void(at::Tensor)> hook) { hooks_.push_back(std::move(hook)); }
+  void operator()(const at::Tensor& parameter) override {
+    for (const auto& hook : hooks_) hook(parameter);
+  }
 
  private:
-  std::function<void(at::Tensor)> hook_;
+  std::vector<std::function<void(at::Tensor)>> hooks_;
 };
 
 Slot slot_of(Model& model, const std::string& name) {
@@ -100,8 +103,13 @@ void Operations::backward(const at::Tensor& loss, bool create_graph) {
 }
 
 void Operations::hook_gradient(Model& model, const std::string& name, std::function<void(at::Tensor)> hook) {
-  torch::autograd::impl::set_post_acc_grad_hooks(exposed(model, name),
-                                                 std::make_unique<GradientHook>(std::move(hook)));
+  const at::Tensor parameter = exposed(model, name);
+  if (auto* others =
+          dynamic_cast<GradientHooks*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get()))
+    return others->add(std::move(hook));
+  auto hooks = std::make_unique<GradientHooks>();
+  hooks->add(std::move(hook));
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::move(hooks));
 }
 
 void Operations::set_training(Model& model, bool training) {

@@ -129,7 +129,7 @@ class Operations {
   virtual void register_forward_method(Model& model, const std::string& module, const std::string& method);
   virtual void backward(const at::Tensor& loss, bool create_graph);
   // From now on `hook` gets the parameter whenever its gradient has been set or added to: by autograd, or,
-  // where gradients are reduced, once the reduced one is there.
+  // where gradients are reduced, once the reduced one is there. Several hooks run in the order in which they came.
   virtual void hook_gradient(Model& model, const std::string& name, std::function<void(at::Tensor)> hook);
   virtual void set_training(Model& model, bool training);
   virtual void zero_grad(Model& model, bool set_to_none);

@@ -77,7 +77,10 @@ void Verbs::act(const Json& step) {
     in_.registers_[step.value("into", "scale")] = {at::scalar_tensor(scaler(step).value(), at::kFloat)};
     return;
   }
-  if (verb == "mode") return operations_.set_training(model(step), step.at("mode") == "train");
+  if (verb == "mode") {
+    Model of = part(step);
+    return operations_.set_training(of, step.at("mode") == "train");
+  }
   if (verb == "enter") return enter(step);
   if (verb == "leave") return leave(step);
   if (verb == "meanwhile") return in_.meanwhile_.push_back(step);

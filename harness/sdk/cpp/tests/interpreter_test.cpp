@@ -145,6 +145,22 @@ TEST(Interpreter, StepsInBackwardAndTakesTheGradientAway) {
   EXPECT_EQ(run.entry("counters")["values"], Json({{"gradient_hooks", 1}}));
 }
 
+TEST(Interpreter, TheFirstOfTwoOptimizersThatStepInBackwardTakesTheGradientAway) {
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "optimizer"}, {"as", "o"}, {"model", "model"}, {"kind", "SGD"}, {"lr", 0.5}},
+           {{"verb", "optimizer"}, {"as", "p"}, {"model", "model"}, {"kind", "SGD"}, {"lr", 2.0}},
+           {{"verb", "step_in_backward"}, {"optimizer", "o"}},
+           {{"verb", "step_in_backward"}, {"optimizer", "p"}},
+           forward(),
+           sum,
+           backward,
+           observe({"parameters", "counters"})});
+  const Played run(c);
+  EXPECT_EQ(run.tensor("parameters").item<float>(), 3 - 0.5f * 3);
+  EXPECT_EQ(run.entry("counters")["values"], Json({{"gradient_hooks", 2}}));
+}
+
 TEST(Interpreter, AScalerLeavesOutAStepThatIsNotFinite) {
   CaseInMemory c;
   one_weight(c);

@@ -300,7 +300,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "step_in_backward": ("optimizer", _step_in_backward),
     "register_comm_hook": ("other", lambda run, step: run.operations.control(part_of(run, step), step)),
     "step": ("optimizer", lambda run, step: run.optimizer(step.get("optimizer", "optimizer")).step()),
-    "mode": ("other", lambda run, step: run.operations.set_training(_model(run, step), step["mode"] == "train")),
+    "mode": ("other", lambda run, step: run.operations.set_training(part_of(run, step), step["mode"] == "train")),
     "meanwhile": ("other", lambda run, step: run.meanwhile.append(step)),
     "mutate": ("other", lambda run, step: mutate(run.operations, step)),
     "set_requires_grad": ("other", _set_requires_grad),
