@@ -54,6 +54,9 @@ def _wrapped(model: Model, module: nn.Module, unit: dict[str, Any], groups: Grou
     explicit = {**_asked_arguments(model, unit, groups), **by_init}
     if context == "outside":
         return wrap(module, **explicit)
+    if context == "nested":
+        with enable_wrap(wrapper_cls=FullyShardedDataParallel), enable_wrap(wrapper_cls=FullyShardedDataParallel):
+            return wrap(module, **explicit)
     with enable_wrap(wrapper_cls=FullyShardedDataParallel, **_wrapper_arguments(model, context, groups)):
         return wrap(module, **explicit)
 

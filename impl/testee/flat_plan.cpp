@@ -121,7 +121,14 @@ void FlatPlan::apply(const sdk::Json& unit) const {
     set(unit, of);
     settle(of);
   };
-  if (given(unit, "enable_wrap")) return flat::wrap_module(module, change);
+  if (given(unit, "enable_wrap")) {
+    std::optional<flat::EnableWrap> outer, inner;
+    if (unit["enable_wrap"] == "nested") {
+      outer.emplace(options);
+      inner.emplace(options);
+    }
+    return flat::wrap_module(module, change);
+  }
   change(options);
   if (model_.plan.at("api") == "composable") {
     flat::fully_shard(module, composable(options));

@@ -110,10 +110,10 @@ Fields fsdp_fields() {
   }();
   Fields fields = composable_fields();
   fields.push_back({"enable_wrap",
-                    {.types = types::string | types::map, .words = {"outside"}, .fields = &defaults},
+                    {.types = types::string | types::map, .words = {"outside", "nested"}, .fields = &defaults},
                     false,
                     {},
-                    "made by wrap(): inside a context with these defaults, or outside of any"});
+                    "made by wrap(): inside a context with these defaults, outside of any, or inside one within another, which is refused"});
   return fields;
 }
 
