@@ -109,11 +109,13 @@ Fields fsdp_fields() {
     return fields;
   }();
   Fields fields = composable_fields();
-  fields.push_back({"enable_wrap",
-                    {.types = types::string | types::map, .words = {"outside", "nested"}, .fields = &defaults},
-                    false,
-                    {},
-                    "made by wrap(): inside a context with these defaults, outside of any, or inside one within another, which is refused"});
+  fields.push_back(
+      {"enable_wrap",
+       {.types = types::string | types::map, .words = {"outside", "nested"}, .fields = &defaults},
+       false,
+       {},
+       "made by wrap(): inside a context with these defaults, outside of any, or inside one within another, "
+       "which is refused"});
   return fields;
 }
 
