@@ -21,8 +21,8 @@ std::string upper(std::string text) {
 std::string duration(double seconds) {
   if (seconds < 1) return fmt::format("{:.0f} ms", seconds * 1000);
   if (seconds < 100) return fmt::format("{:.1f} s", seconds);
-  return fmt::format("{:.0f} min {:.0f} s", std::floor(seconds / 60),
-                     seconds - 60 * std::floor(seconds / 60));
+  const std::int64_t whole = std::llround(seconds);
+  return fmt::format("{} min {} s", whole / 60, whole % 60);
 }
 
 std::string counts_text(const Json& verdicts) {

@@ -23,6 +23,17 @@ std::string read(const std::filesystem::path& file) {
   return all.str();
 }
 
+TEST(Console, MinutesHaveNoSixtySeconds) {
+  Report report = sample_report();
+  report.footer["seconds"] = 839.7;
+  std::ostringstream out;
+  ConsoleReporter console(out, false);
+  console.begin(report.header);
+  for (const Json& record : report.cases) console.add(record);
+  console.finish(report.footer);
+  EXPECT_THAT(out.str(), HasSubstr(" in 14 min 0 s\n"));
+}
+
 TEST(Console, ALinePerScenarioThenTheSummary) {
   std::ostringstream out;
   const Report report = sample_report();
