@@ -70,4 +70,14 @@ bool is_constant(const DataTree& tree) {
          });
 }
 
+nlohmann::ordered_json Constants::of(const DataTree& written, Mistakes& mistakes,
+                                     const std::function<nlohmann::ordered_json()>& make) {
+  const auto [kept, fresh] = kept_.try_emplace(&written);
+  if (!kept->second.is_null()) return kept->second;
+  const std::size_t noted = mistakes.noted();
+  nlohmann::ordered_json made = make();
+  if (fresh && mistakes.noted() == noted && is_constant(written)) kept->second = made;
+  return made;
+}
+
 }  // namespace fsdp_cts

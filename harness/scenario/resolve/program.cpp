@@ -54,8 +54,7 @@ void as_list(DataTree& arguments, std::string_view key) {
 
 class Unroller {
  public:
-  Unroller(std::unordered_map<const DataTree*, Json>& constant_steps, Mistakes& mistakes)
-      : constant_steps_(constant_steps), mistakes_(mistakes) {}
+  Unroller(Constants& constants, Mistakes& mistakes) : constants_(constants), mistakes_(mistakes) {}
   Json program = Json::array();
 
   void steps(const DataTree& list, const Scope& scope, std::optional<std::int64_t> iteration) {
@@ -118,12 +117,8 @@ class Unroller {
   }
 
   Json flat_step(const DataTree& written, const std::string& name, const Scope& scope) {
-    const auto [entry, fresh] = constant_steps_.try_emplace(&written);
-    if (!fresh && !entry->second.is_null()) return entry->second;
-    const std::size_t noted = mistakes_.noted();
-    Json flat = flattened(name, evaluated(written, scope, mistakes_));
-    if (fresh && mistakes_.noted() == noted && is_constant(written)) entry->second = flat;
-    return flat;
+    return constants_.of(written, mistakes_,
+                         [&] { return flattened(name, evaluated(written, scope, mistakes_)); });
   }
 
   Json flattened(const std::string& name, const DataTree& evaluated_step) {
@@ -187,7 +182,7 @@ class Unroller {
         note(": chunk is [index, count] with index below count");
   }
 
-  std::unordered_map<const DataTree*, Json>& constant_steps_;
+  Constants& constants_;
   Mistakes& mistakes_;
   bool full_ = false;
 };
@@ -221,7 +216,7 @@ void check_written_program(const DataTree& program, Mistakes& mistakes) {
 }
 
 Json ProgramUnroller::unroll(const Scope& scope, Mistakes& mistakes) {
-  Unroller unroller(constant_steps_, mistakes);
+  Unroller unroller(steps_, mistakes);
   unroller.steps(program_, scope, std::nullopt);
   return std::move(unroller.program);
 }

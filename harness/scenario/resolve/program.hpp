@@ -1,8 +1,6 @@
 // Programs: from steps as written to the straight line of flat steps that a testee gets.
 #pragma once
 
-#include <unordered_map>
-
 #include "harness/scenario/case.hpp"
 #include "harness/scenario/resolve/evaluation.hpp"
 
@@ -19,8 +17,7 @@ class ProgramUnroller {
 
  private:
   const DataTree& program_;
-  // Steps without an expression look the same in every iteration of every case; null for the others.
-  std::unordered_map<const DataTree*, Json> constant_steps_;
+  Constants steps_;  // in every iteration of every case
 };
 
 // The argument map of a verb or expectation: `value` itself, or {main: value} for a value that is no map.

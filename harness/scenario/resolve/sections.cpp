@@ -217,7 +217,12 @@ void check_written_expectations(const DataTree& expect, Mistakes& mistakes) {
 
 namespace {
 
-Json resolved(const DataTree& expectation, const ExpectationKind& kind, Lane lane, Mistakes& mistakes) {
+// Null after a mistake about its kind.
+Json resolved(DataTree expectation, Lane lane, Mistakes& mistakes) {
+  expectation.erase("when");
+  const ExpectationKind* found = kind_of(expectation, mistakes);
+  if (!found) return nullptr;
+  const ExpectationKind& kind = *found;
   DataTree arguments = arguments_of(kind, expectation, Stage::evaluated, mistakes);
   if (!kind.whole) {
     fill_defaults(arguments, kind.arguments);
@@ -243,18 +248,9 @@ Json ExpectationResolver::resolve(const Scope& scope, Lane lane, Mistakes& mista
   Json result = Json::array();
   for (const DataTree& written : written_.items) {
     if (!holds(written.find("when"), scope, mistakes)) continue;
-    const auto [constant, fresh] = constant_.try_emplace({&written, lane});
-    if (!constant->second.is_null()) {
-      result.push_back(constant->second);
-      continue;
-    }
-    const std::size_t noted = mistakes.noted();
-    DataTree expectation = evaluated(written, scope, mistakes);
-    expectation.erase("when");
-    const ExpectationKind* kind = kind_of(expectation, mistakes);
-    if (!kind) continue;
-    result.push_back(resolved(expectation, *kind, lane, mistakes));
-    if (fresh && mistakes.noted() == noted && is_constant(written)) constant->second = result.back();
+    Json expectation = of_lane_[lane].of(
+        written, mistakes, [&] { return resolved(evaluated(written, scope, mistakes), lane, mistakes); });
+    if (!expectation.is_null()) result.push_back(std::move(expectation));
   }
   return result;
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <utility>
 
 #include "harness/scenario/case.hpp"
 #include "harness/scenario/resolve/evaluation.hpp"
@@ -25,8 +24,7 @@ class ExpectationResolver {
 
  private:
   const DataTree& written_;
-  // Expectations without an expression look the same in every case of a lane; null for the others.
-  std::map<std::pair<const DataTree*, Lane>, Json> constant_;
+  std::map<Lane, Constants> of_lane_;  // which decides about defaults
 };
 
 }  // namespace fsdp_cts
