@@ -67,7 +67,7 @@ double predivide_factor(double divisor) {
 }
 
 void divide(at::Tensor& tensor, double factor) {
-  if (factor > 1) tensor.div_(factor);
+  if (factor != 1) tensor.div_(factor);  // one that a user gives may be less
 }
 
 }  // namespace fsdp_cts::reference

@@ -28,7 +28,7 @@ std::int64_t ring_chunk_numel(std::int64_t numel, std::int64_t element_size, std
 // -> 8.
 double predivide_factor(double divisor);
 
-// In place; a factor of 1 or less does nothing, as in PyTorch.
+// In place.
 void divide(at::Tensor& tensor, double factor);
 
 }  // namespace fsdp_cts::reference
