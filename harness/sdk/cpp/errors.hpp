@@ -35,4 +35,8 @@ class Error : public std::runtime_error, public TypedError {
 // logic_error is AssertionError, everything else RuntimeError.
 ErrorReport describe_error(std::exception_ptr error);
 
+// With a message that a frame can carry: U+FFFD where it quotes bytes that are no UTF-8 (of a damaged file, say),
+// and cut where it is longer than the protocol lets pass.
+ErrorReport sendable(ErrorReport report);
+
 }  // namespace fsdp_cts::sdk

@@ -146,10 +146,10 @@ void Interpreter::fail(int index, std::exception_ptr error) {
 }
 
 ErrorReport Interpreter::describe(std::exception_ptr error) const {
-  std::optional<ErrorReport> report = operations_.describe(error);
-  if (!report) report = describe_error(error);
-  if (report->phase.empty()) report->phase = context_.phase;
-  return *report;
+  const std::optional<ErrorReport> own = operations_.describe(error);
+  ErrorReport report = own ? sendable(*own) : describe_error(error);
+  if (report.phase.empty()) report.phase = context_.phase;
+  return report;
 }
 
 Model& Interpreter::model(const std::string& instance) {

@@ -194,5 +194,11 @@ TEST(Errors, KeepTheNameOfPythonsClass) {
   EXPECT_EQ(describe_error(std::make_exception_ptr(c10::Error({}, "no backtrace"))).message, "no backtrace");
 }
 
+TEST(Errors, QuoteBytesThatAreNoText) {
+  const ErrorReport report =
+      describe_error(std::make_exception_ptr(std::runtime_error("no name: \xff\xfe, \xc3\xa9")));
+  EXPECT_EQ(report.message, "no name: \xef\xbf\xbd\xef\xbf\xbd, \xc3\xa9");
+}
+
 }  // namespace
 }  // namespace fsdp_cts::sdk
