@@ -25,7 +25,7 @@ class AllowedWaits {
     if (operation == "aten::_local_scalar_dense") return model_looks_;
     if (!operation.starts_with("copy from ")) return false;
     return checks_order_ || program_.at(static_cast<std::size_t>(step)).value("host", false) ||
-           follows_move(step);
+           follows_move(step) || gives_gradient_back(step);
   }
 
  private:
@@ -46,6 +46,18 @@ class AllowedWaits {
       if (verb == "forward") return false;
     }
     return false;
+  }
+
+  // The gradient of a leaf that was handed over in host memory goes that way back.
+  bool gives_gradient_back(int step) const {
+    const auto verb = [this](int at) { return program_.at(static_cast<std::size_t>(at)).value("verb", ""); };
+    if (verb(step) != "backward") return false;
+    bool host = false, leaf = false;
+    while (--step >= 0) {
+      host = host || program_.at(static_cast<std::size_t>(step)).value("host", false);
+      leaf = leaf || verb(step) == "leaf";
+    }
+    return host && leaf;
   }
 
   const Json& program_;

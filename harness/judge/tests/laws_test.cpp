@@ -514,6 +514,20 @@ TEST(TheHostDoesNotWait, WhatTheCaseAsksFor) {
   EXPECT_EQ(kind_of(copied, checked), VerdictKind::pass);
 }
 
+TEST(TheHostDoesNotWait, ForTheGradientOfALeafOnTheHost) {
+  auto kind_of = [](const std::string& operation, bool host, bool leaf) {
+    HandMade made;
+    if (host) made.a_case.program[forward_step]["host"] = true;
+    if (leaf) made.a_case.program[2]["verb"] = "leaf";
+    made.run.uses = {waited(backward_step, 0, operation)};
+    return made.judged(something).kind;
+  };
+  EXPECT_EQ(kind_of("copy from device to host", true, true), VerdictKind::pass);
+  EXPECT_EQ(kind_of("copy from device to host", true, false), VerdictKind::fail);
+  EXPECT_EQ(kind_of("copy from device to host", false, true), VerdictKind::fail);
+  EXPECT_EQ(kind_of("synchronize a stream", true, true), VerdictKind::fail);
+}
+
 // The model of both instances is one unit with rows for two ranks: 36 elements and 4 more rows of 3, with alignment.
 TEST(MemoryIsWithinBounds, WhoTakesMoreConvicts) {
   auto verdict_of = [](int step, long peak) {
