@@ -1,6 +1,16 @@
 #include "harness/protocol/utf8.hpp"
 
+#include <nlohmann/json.hpp>
+
 namespace fsdp_cts {
+namespace {
+
+std::string with_replacements(std::string_view text) {
+  using Json = nlohmann::json;
+  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+}
+
+}  // namespace
 
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
@@ -25,6 +35,7 @@ bool is_utf8(std::string_view text) {
 }
 
 std::string shortened(std::string_view text, std::size_t limit) {
+  if (!is_utf8(text)) return shortened(with_replacements(text), limit);
   if (text.size() <= limit) return std::string(text);
   // A byte 10xxxxxx goes on with a character.
   while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80) --limit;

@@ -10,7 +10,7 @@ namespace fsdp_cts {
 bool is_utf8(std::string_view text);
 
 // At most `limit` bytes of a text that goes into a sentence for a person, cut between two characters of UTF-8
-// and then with "…" behind.
+// and then with "…" behind. Bytes that are no UTF-8, which such a text may quote from a damaged file, become U+FFFD.
 std::string shortened(std::string_view text, std::size_t limit);
 
 }  // namespace fsdp_cts

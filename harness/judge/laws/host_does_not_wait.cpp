@@ -24,8 +24,7 @@ class AllowedWaits {
     if (operation == "synchronize an event") return limits_gathers_;
     if (operation == "aten::_local_scalar_dense") return model_looks_;
     if (!operation.starts_with("copy from ")) return false;
-    return checks_order_ || program_.at(static_cast<std::size_t>(step)).value("host", false) ||
-           follows_move(step) || gives_gradient_back(step);
+    return checks_order_ || hands_over_host_memory(step) || follows_move(step) || gives_gradient_back(step);
   }
 
  private:
@@ -41,24 +40,26 @@ class AllowedWaits {
   // The first forward since the model was moved: shards of a flat parameter may follow then.
   bool follows_move(int step) const {
     while (--step >= 0) {
-      const std::string verb = program_.at(static_cast<std::size_t>(step)).value("verb", "");
-      if (verb == "move") return true;
-      if (verb == "forward") return false;
+      if (verb(step) == "move") return true;
+      if (verb(step) == "forward") return false;
     }
     return false;
   }
 
   // The gradient of a leaf that was handed over in host memory goes that way back.
   bool gives_gradient_back(int step) const {
-    const auto verb = [this](int at) { return program_.at(static_cast<std::size_t>(at)).value("verb", ""); };
     if (verb(step) != "backward") return false;
     bool host = false, leaf = false;
     while (--step >= 0) {
-      host = host || program_.at(static_cast<std::size_t>(step)).value("host", false);
+      host = host || hands_over_host_memory(step);
       leaf = leaf || verb(step) == "leaf";
     }
     return host && leaf;
   }
+
+  std::string verb(int step) const { return at(step).value("verb", ""); }
+  bool hands_over_host_memory(int step) const { return at(step).value("host", false); }
+  const Json& at(int step) const { return program_.at(static_cast<std::size_t>(step)); }
 
   const Json& program_;
   bool offload_ = false;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "harness/protocol/utf8.hpp"
+
 namespace fsdp_cts {
 namespace {
 
@@ -74,6 +76,13 @@ TEST(Frame, RefusesEveryLieWithItsOwnCode) {
 TEST(Frame, RefusesToSendWhatTheOtherSideWouldRefuse) {
   EXPECT_THROW(encode_frame({{"type", "x"}, {"y", "\xff"}}), FrameError);
   EXPECT_THROW(encode_frame({{"type", std::string(max_frame_bytes, 'x')}}), FrameError);
+}
+
+TEST(Utf8, AShortenedTextCanBeSent) {
+  EXPECT_EQ(shortened("no name: \xff\xfe, \xc3\xa9", 80), "no name: \xef\xbf\xbd\xef\xbf\xbd, \xc3\xa9");
+  EXPECT_EQ(shortened("ab\xc3\xa9", 3), "ab…");  // between characters
+  EXPECT_EQ(shortened("\xff\xff\xff", 4), "\xef\xbf\xbd…");
+  EXPECT_NO_THROW(encode_frame({{"type", "x"}, {"y", shortened("\xff", 80)}}));
 }
 
 }  // namespace

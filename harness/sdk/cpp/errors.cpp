@@ -2,8 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <nlohmann/json.hpp>
-
 #include "harness/protocol/utf8.hpp"
 
 namespace fsdp_cts::sdk {
@@ -46,16 +44,14 @@ ErrorReport described(std::exception_ptr error) {
 Error::Error(std::string type, const std::string& message, std::string phase)
     : std::runtime_error(message), type_(std::move(type)), phase_(std::move(phase)) {}
 
-// A message with bytes that are no text could not be sent, and the rank would end in place of the attempt.
-ErrorReport sendable(ErrorReport report) {
-  using Json = nlohmann::json;
-  const Json text = Json::parse(Json(report.message).dump(-1, ' ', false, Json::error_handler_t::replace));
-  report.message = shortened(text.get<std::string>(), longest_message);
-  return report;
+std::string sendable(std::string_view message) {
+  return shortened(message, longest_message);
 }
 
 ErrorReport describe_error(std::exception_ptr error) {
-  return sendable(described(std::move(error)));
+  ErrorReport report = described(std::move(error));
+  report.message = sendable(report.message);
+  return report;
 }
 
 }  // namespace fsdp_cts::sdk

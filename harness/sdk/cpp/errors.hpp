@@ -4,6 +4,7 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace fsdp_cts::sdk {
 
@@ -35,8 +36,8 @@ class Error : public std::runtime_error, public TypedError {
 // logic_error is AssertionError, everything else RuntimeError.
 ErrorReport describe_error(std::exception_ptr error);
 
-// With a message that a frame can carry: U+FFFD where it quotes bytes that are no UTF-8 (of a damaged file, say),
-// and cut where it is longer than the protocol lets pass.
-ErrorReport sendable(ErrorReport report);
+// What a frame can carry of the message of an error or a warning: U+FFFD where it quotes bytes that are no UTF-8, and
+// cut where it is longer than the protocol lets pass. Any other would end the rank in place of its attempt.
+std::string sendable(std::string_view message);
 
 }  // namespace fsdp_cts::sdk

@@ -147,7 +147,8 @@ void Interpreter::fail(int index, std::exception_ptr error) {
 
 ErrorReport Interpreter::describe(std::exception_ptr error) const {
   const std::optional<ErrorReport> own = operations_.describe(error);
-  ErrorReport report = own ? sendable(*own) : describe_error(error);
+  ErrorReport report = own ? *own : describe_error(error);
+  report.message = sendable(report.message);
   if (report.phase.empty()) report.phase = context_.phase;
   return report;
 }

@@ -44,7 +44,7 @@ void Observer::one(const std::string& what, const Json& step) {
   if (what == "warnings") {
     Json warnings = Json::array();
     for (const Warning& w : in_.context_.warnings)
-      warnings.push_back({{"category", w.category}, {"message", w.message}});
+      warnings.push_back({{"category", w.category}, {"message", sendable(w.message)}});
     in_.context_.warnings.clear();
     return out_.entries.push_back({{"what", what}, {"warnings", std::move(warnings)}});
   }

@@ -483,6 +483,25 @@ TEST(Interpreter, WarningsOfTheTensorLibraryLandInTheCase) {
   EXPECT_TRUE(interpreter.run(3)->entries[0]["warnings"].empty());
 }
 
+TEST(Interpreter, WarningsAndATesteesOwnErrorsQuoteBytesThatAreNoText) {
+  class Quotes : public PlainOperations {
+    void shard(Model&) override { TORCH_WARN("read \xff"); }
+    std::optional<ErrorReport> describe(std::exception_ptr) const override {
+      return ErrorReport{"ValueError", "read \xfe", {}};
+    }
+  } operations;
+  CaseInMemory c;
+  one_weight(c);
+  c.steps({{{"verb", "shard"}, {"model", "model"}}, observe({"warnings"})});
+  const Case a_case = c.parsed();
+  Interpreter interpreter(operations, a_case, Data(a_case.data, 0), 0);
+  interpreter.run(0);
+  interpreter.run(1);
+  const Json warning = interpreter.run(2)->entries[0]["warnings"][0];
+  EXPECT_THAT(warning["message"].get<std::string>(), testing::HasSubstr("read \xef\xbf\xbd"));
+  EXPECT_EQ(interpreter.describe(std::make_exception_ptr(1)).message, "read \xef\xbf\xbd");
+}
+
 TEST(Interpreter, ClipsToTheNorm) {
   CaseInMemory c;
   one_weight(c);

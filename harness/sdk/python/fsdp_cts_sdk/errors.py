@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 
 
@@ -27,6 +28,11 @@ class StepFailed(Exception):
         self.report = report
 
 
+def sendable(message: str) -> str:
+    """What a frame can carry of the message of an error or a warning: U+FFFD for lone surrogates, which stand for bytes that are no text."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", message[:LONGEST_MESSAGE])
+
+
 def error_report(error: BaseException, phase: str) -> dict[str, str]:
     """`phase` is the verb's; what fails while a library initialises itself lazily is recognised by the functions it passed through."""
     frame = error.__traceback__
@@ -34,9 +40,9 @@ def error_report(error: BaseException, phase: str) -> dict[str, str]:
         if frame.tb_frame.f_code.co_name.lstrip("_") == "lazy_init":
             phase = "lazy_init"
         frame = frame.tb_next
-    return {"type": type(error).__name__, "message": str(error)[:LONGEST_MESSAGE], "phase": phase}
+    return {"type": type(error).__name__, "message": sendable(str(error)), "phase": phase}
 
 
 def traceback_of(error: BaseException) -> str:
     """Where it was raised, for a person; the end of a long one, which is nearest to the cause."""
-    return "".join(traceback.format_exception(error))[-LONGEST_MESSAGE:]
+    return sendable("".join(traceback.format_exception(error))[-LONGEST_MESSAGE:])

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fsdp_cts_sdk.context import Context
-from fsdp_cts_sdk.errors import LONGEST_MESSAGE, StepFailed, Unsupported, error_report, traceback_of
+from fsdp_cts_sdk.errors import StepFailed, Unsupported, error_report, sendable, traceback_of
 from fsdp_cts_sdk.modules import TYPES, types_in
 from fsdp_cts_sdk.observer import Observation, Observer, observables
 from fsdp_cts_sdk.operations import Operations, StateDict
@@ -176,7 +176,7 @@ def _set_environment(values: dict[str, str | None]) -> None:
 @contextlib.contextmanager
 def _collected_warnings(sink: list[dict[str, str]]):
     def collect(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        sink.append({"category": category.__name__, "message": str(message)[:LONGEST_MESSAGE]})
+        sink.append({"category": category.__name__, "message": sendable(str(message))})
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")

@@ -14,7 +14,7 @@ import torch
 
 from fsdp_cts_sdk.case_data import CaseData
 from fsdp_cts_sdk.context import Context
-from fsdp_cts_sdk.errors import LONGEST_MESSAGE, StepFailed, Unsupported, error_report, traceback_of
+from fsdp_cts_sdk.errors import StepFailed, Unsupported, error_report, sendable, traceback_of
 from fsdp_cts_sdk.frames import Channel, ProtocolError
 from fsdp_cts_sdk.interpreter import Interpreter, unknown_in
 from fsdp_cts_sdk.observer import Observation
@@ -95,7 +95,7 @@ class _RunningCase:
         except StepFailed as failed:
             self._send("error", step=failed.step, error=failed.report)
         except Unsupported as reason:
-            self._send("unsupported", reason=str(reason)[:LONGEST_MESSAGE])
+            self._send("unsupported", reason=sendable(str(reason)))
         finally:
             self._operations.end_case()
             interpreter.close()

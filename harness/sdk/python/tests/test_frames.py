@@ -2,6 +2,7 @@ import socket
 import struct
 import unittest
 
+from fsdp_cts_sdk.errors import error_report, traceback_of
 from fsdp_cts_sdk.frames import MAX_FRAME_BYTES, Channel, ProtocolError, decode, encode
 
 
@@ -23,6 +24,13 @@ class Frames(unittest.TestCase):
         frame = encode({"type": "é"})
         self.assertEqual(frame[:4], struct.pack("<I", len(frame) - 4))
         self.assertEqual(decode(frame[4:]), {"type": "é"})
+
+    def test_errors_quote_bytes_that_are_no_text(self) -> None:
+        error = RuntimeError("no name: " + b"\xff".decode(errors="surrogateescape"))
+        sent = {"type": "error", "error": error_report(error, "shard"), "traceback": traceback_of(error)}
+        with self.assertRaisesRegex(ProtocolError, "is not JSON"):
+            encode({"type": "error", "text": str(error)})
+        self.assertEqual(decode(encode(sent)[4:])["error"]["message"], "no name: \ufffd")
 
     def test_closing_between_frames_is_the_end(self) -> None:
         self.theirs.close()
