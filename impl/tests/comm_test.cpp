@@ -475,8 +475,8 @@ TEST_P(Meetings, EachAttemptOfTorchrunHasItsOwn) {
 class Environment : public ::testing::Test {
  protected:
   ~Environment() override {
-    for (const char* name :
-         {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"})
+    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
+                             "TORCHELASTIC_USE_AGENT_STORE"})
       unsetenv(name);
   }
   static Rendezvous with(std::map<std::string, std::string> variables, const std::string& file_store = {}) {
@@ -494,6 +494,9 @@ TEST_F(Environment, IsRead) {
   EXPECT_EQ(rendezvous.host, "localhost");
   EXPECT_EQ(rendezvous.port, 65535);
   EXPECT_EQ(with({{"MASTER_PORT", "not asked for"}}, "/a/file").file_store, "/a/file");
+  EXPECT_FALSE(rendezvous.served_elsewhere);
+  EXPECT_TRUE(with({{"TORCHELASTIC_USE_AGENT_STORE", "True"}}).served_elsewhere);
+  EXPECT_FALSE(with({{"TORCHELASTIC_USE_AGENT_STORE", "False"}}).served_elsewhere);
 }
 
 TEST_F(Environment, WrongNumbersAreNamed) {

@@ -76,6 +76,10 @@ TEST(DivideFactor, OverTheWorldAndBySum) {
     EXPECT_TRUE(at::equal(mean * 3, scaled_gradient(rank, [](FSDPModule& unit) {
                             unit.set_all_reduce_hook([](at::Tensor output) { output.mul_(3); });
                           })));
+    EXPECT_TRUE(at::equal(mean, scaled_gradient(rank, [](FSDPModule& unit) {
+                            unit.set_all_reduce_hook([](at::Tensor output) { output.mul_(3); });
+                            unit.set_all_reduce_hook(nullptr);
+                          })));
   });
 }
 

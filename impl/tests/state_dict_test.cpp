@@ -200,6 +200,12 @@ TEST(MetaInit, MaterializedShardByShard) {
     EXPECT_EQ(message_of<InvalidState>([&] { to_meta(*model); }),
               "to_meta must be called before sharding: the module is sharded.");
     EXPECT_TRUE(weight.is_cpu());
+
+    WithBuffer whole;  // one unit: its layer is none itself
+    fully_shard(whole, {.mesh = rank.mesh()});
+    EXPECT_EQ(message_of<InvalidState>([&] { to_meta(*whole->layer); }),
+              "to_meta must be called before sharding: 'weight' is sharded.");
+    EXPECT_TRUE(whole->layer->weight.is_cpu());
   });
 }
 
