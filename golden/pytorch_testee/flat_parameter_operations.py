@@ -156,6 +156,15 @@ class FlatParameterOperations(Checkpoints):
             for parameter in model.module.parameters():
                 parameter.zero_()
 
+    def set_requires_grad(self, model: Model, name: str, value: bool) -> None:
+        """Without original parameters the flat one that holds them is all that a user can freeze."""
+        views = FlatViews(model, states(model))
+        for state, _ in states(model):
+            if state._handle and not state._handle._use_orig_params and name in views.names_in(state._handle):
+                state._handle.flat_param.requires_grad_(value)
+                return
+        super().set_requires_grad(model, name, value)
+
     def exposed(self, model: Model, name: str) -> torch.Tensor:
         """An original parameter that is not exposed can still be written to in place, where it lies in the flat one."""
         return FlatViews(model, states(model)).parameter(model.slot(name)).value

@@ -223,6 +223,18 @@ void FlatParameterOperations::zero_parameters(sdk::Model& model) {
   });
 }
 
+void FlatParameterOperations::set_requires_grad(sdk::Model& model, const std::string& name, bool value) {
+  for (const sdk::Unit& unit : units(model)) {
+    if (std::ranges::find(unit.parameters, name) == unit.parameters.end()) continue;
+    auto own = model.module->child(unit.module).named_parameters(/*recurse=*/false);
+    if (auto* flat_parameter = own.find("_flat_param")) {
+      flat_parameter->set_requires_grad(value);
+      return;
+    }
+  }
+  LibraryOperations::set_requires_grad(model, name, value);
+}
+
 at::Tensor FlatParameterOperations::exposed(sdk::Model& model, const std::string& name) {
   for (const flat::OriginalParameter& parameter : flat::named_original_parameters(*model.module)) {
     if (parameter.name == name && !parameter.use_orig_params && parameter.managed) return parameter.value;

@@ -35,6 +35,8 @@ class FlatParameterOperations : public LibraryOperations {
   void load_optimizer_state_dict(sdk::Model& model, sdk::Optimizer& optimizer,
                                  const sdk::StateDict& state) override;
   void zero_parameters(sdk::Model& model) override;
+  // Without original parameters the flat one that holds them is all that a user can freeze.
+  void set_requires_grad(sdk::Model& model, const std::string& name, bool value) override;
   // What is not exposed can still be written to in place, where it lies in the flat parameter.
   at::Tensor exposed(sdk::Model& model, const std::string& name) override;
 

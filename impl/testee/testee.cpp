@@ -59,7 +59,6 @@ bool flattened(const sdk::Json& plan) {
 
 // Without original parameters there is none to change, but for its values in place.
 bool needs_original_parameters(const sdk::Json& step) {
-  if (step.at("verb") == "set_requires_grad") return true;
   return step.at("verb") == "mutate" &&
          (step.value("what", "value") != "value" || step.value("how", "inplace") != "inplace");
 }
@@ -229,6 +228,10 @@ std::map<std::string, std::int64_t> Testee::counters(sdk::Model& model) {
   if (const auto output = context().registers.find("output"); output != context().registers.end())
     counted["output_backward_hooks"] = backward_hooks_on(output->second.at(0));
   return counted;
+}
+
+void Testee::set_requires_grad(sdk::Model& model, const std::string& name, bool value) {
+  of(model).set_requires_grad(model, name, value);
 }
 
 at::Tensor Testee::exposed(sdk::Model& model, const std::string& name) {

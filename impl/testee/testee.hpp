@@ -38,6 +38,7 @@ class Testee : public LibraryOperations {
   void save_checkpoint(const sdk::Checkpoint& checkpoint) override;
   void load_checkpoint(const sdk::Checkpoint& checkpoint) override;
   void zero_parameters(sdk::Model& model) override;
+  void set_requires_grad(sdk::Model& model, const std::string& name, bool value) override;
   at::Tensor exposed(sdk::Model& model, const std::string& name) override;
   void replace(sdk::Model& model, const std::string& name, at::Tensor tensor) override;
 
