@@ -158,12 +158,11 @@ class FlatParameterOperations(Checkpoints):
 
     def set_requires_grad(self, model: Model, name: str, value: bool) -> None:
         """Without original parameters the flat one that holds them is all that a user can freeze."""
-        views = FlatViews(model, states(model))
-        for state, _ in states(model):
-            if state._handle and not state._handle._use_orig_params and name in views.names_in(state._handle):
-                state._handle.flat_param.requires_grad_(value)
-                return
-        super().set_requires_grad(model, name, value)
+        handle = next((view.handle for view in FlatViews(model, states(model)).all() if view.name == name), None)
+        if handle is None or handle._use_orig_params:
+            super().set_requires_grad(model, name, value)
+        else:
+            handle.flat_param.requires_grad_(value)
 
     def exposed(self, model: Model, name: str) -> torch.Tensor:
         """An original parameter that is not exposed can still be written to in place, where it lies in the flat one."""

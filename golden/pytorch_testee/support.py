@@ -81,7 +81,6 @@ def _step(step: dict[str, Any], plan: dict[str, Any] | None, device: torch.devic
 
 def _flattened(step: dict[str, Any], plan: dict[str, Any]) -> str | None:
     flattened = plan["api"] == "fsdp" and any(not unit.get("use_orig_params", False) for unit in plan["units"])
-    in_place = step["verb"] == "mutate" and step["what"] == "value" and step["how"] == "inplace"
-    if flattened and step["verb"] == "mutate" and not in_place:
+    if flattened and step["verb"] == "mutate" and (step["what"] != "value" or step["how"] != "inplace"):
         return "with use_orig_params=False there is no original parameter to change, but for its values in place"
     return None

@@ -146,9 +146,9 @@ void Interpreter::fail(int index, std::exception_ptr error) {
 }
 
 ErrorReport Interpreter::describe(std::exception_ptr error) const {
-  const std::optional<ErrorReport> own = operations_.describe(error);
-  ErrorReport report = own ? *own : describe_error(error);
-  report.message = sendable(report.message);
+  std::optional<ErrorReport> own = operations_.describe(error);
+  if (own) own->message = sendable(own->message);
+  ErrorReport report = own ? *std::move(own) : describe_error(error);
   if (report.phase.empty()) report.phase = context_.phase;
   return report;
 }
