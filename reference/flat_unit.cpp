@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 
 #include "harness/sdk/cpp/errors.hpp"
 
@@ -57,9 +58,24 @@ at::ScalarType FlatUnit::compute_dtype(const UnitParameter& parameter) const {
   return forced_full_precision() ? original : settings_.mixed_precision.param_dtype.value_or(original);
 }
 
+// A testee could freeze its one flat parameter only as a whole, and would do what the program does not say.
+void FlatUnit::refuse_partly_frozen() const {
+  if (settings_.use_orig_params) return;
+  const UnitParameter* of_other_kind = nullptr;
+  for (const UnitParameter& p : parameters_)
+    if (p.master.requires_grad() != parameters_.front().master.requires_grad()) of_other_kind = &p;
+  if (!of_other_kind) return;
+  throw std::invalid_argument(
+      "set_requires_grad leaves the unit \"" + path() + "\" with both " + parameters_.front().name + " and " +
+      of_other_kind->name +
+      ", of which one requires a gradient and one does not; without use_orig_params they are one "
+      "flat parameter, so name all of a unit's parameters or none");
+}
+
 // The root casts by `cast_root_forward_inputs`; in the composable form so does every unit, by its own policy.
 // A unit that owns parameters also casts by `cast_forward_inputs`.
 sdk::Tensors FlatUnit::before_forward(sdk::Tensors inputs) {
+  refuse_partly_frozen();
   write_back();
   const FlatMixedPrecision& mixed = settings_.mixed_precision;
   for (const Buffer& b : buffers) {

@@ -58,6 +58,7 @@ class FlatUnit : public Unit {
   };
   bool forced_full_precision() const;
   at::ScalarType reduce_dtype() const;
+  void refuse_partly_frozen() const;
   void put_back();
   std::vector<at::Tensor> take_gradients();
   bool gives_back_what_was_reduced();

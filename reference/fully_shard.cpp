@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "harness/sdk/cpp/errors.hpp"
 #include "harness/sdk/cpp/tensors.hpp"
 
 namespace fsdp_cts::reference {
@@ -119,6 +120,8 @@ std::vector<std::unique_ptr<Unit>> fully_shard_units(sdk::Module& root, const Js
       for (const std::string& key : module->parameter_names()) {
         const at::Tensor& tensor = module->parameter(key);
         if (!tensor.defined() || !claimed.insert(tensor.unsafeGetTensorImpl()).second) continue;
+        if (!tensor.is_contiguous())
+          throw sdk::Error("NotImplementedError", "FSDP does not support non-contiguous parameters yet");
         UnitParameter parameter{"", {}, tensor};
         for (const sdk::Slot& slot : all_slots) {
           if (slot.tensor().is_same(tensor)) parameter.slots.push_back(slot);

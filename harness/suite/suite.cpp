@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "harness/scenario/catalogue/filter.hpp"
+#include "harness/scenario/catalogue/lint.hpp"
 #include "harness/scenario/catalogue/load.hpp"
 
 namespace fsdp_cts {
@@ -31,10 +32,10 @@ std::string nearest(const std::vector<Case>& cases, const std::string& term) {
   return best;
 }
 
-template <typename Filter>
-FilterResult usable(const Filter& filter) {
+template <typename Load>
+auto usable(const Load& load) {
   try {
-    return filter();
+    return load();
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }
@@ -63,6 +64,10 @@ std::vector<Case> selected(const std::vector<Case>& all, const std::vector<std::
                   hint, place, all.size()));
 }
 
+std::vector<Case> selected_of_all(const Suite& suite, const std::vector<std::string>& filters) {
+  return selected(load_cases(suite.conformance()), filters, "`fsdp-cts list`");
+}
+
 }  // namespace
 
 Suite find_suite(const std::string& root_option) {
@@ -88,12 +93,19 @@ std::vector<Case> select(const Suite& suite, const std::vector<std::string>& fil
   // Loads no more than the filters ask for; with all cases it is said what a filter may have meant.
   FilterResult result = usable([&] { return load_selected_cases(suite.conformance(), filters); });
   if (is_complete(result)) return std::move(result.cases);
-  return select_among(load_cases(suite.conformance()), filters);
+  return selected_of_all(suite, filters);
 }
 
-std::vector<Case> select_among(std::vector<Case> cases, const std::vector<std::string>& filters) {
-  if (filters.empty() && !cases.empty()) return cases;
-  return selected(cases, filters, "`fsdp-cts list`");
+std::vector<Case> select_checked(const Suite& suite, const std::vector<std::string>& filters) {
+  std::vector<Case> cases = usable([&] { return load_cases_of_files(suite.conformance(), filters); });
+  if (filters.empty()) {
+    check_suite(suite.conformance(), cases);
+    return cases;
+  }
+  check_files(suite.conformance(), cases);
+  FilterResult result = usable([&] { return select_cases(cases, filters); });
+  if (is_complete(result)) return std::move(result.cases);
+  return selected_of_all(suite, filters);
 }
 
 std::vector<Case> select_from(const std::filesystem::path& scenarios, const Suite& suite,

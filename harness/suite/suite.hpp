@@ -36,8 +36,9 @@ class UsageError : public std::runtime_error {
 // with a hint when nothing is selected.
 std::vector<Case> select(const Suite& suite, const std::vector<std::string>& filters);
 
-// The same among cases that are loaded already: all of the suite's.
-std::vector<Case> select_among(std::vector<Case> cases, const std::vector<std::string>& filters);
+// The same, after the files that have a selected case were checked whole; without a filter the suite as a whole
+// (scenario/catalogue/lint.hpp). Throws ScenarioError for what is wrong with them.
+std::vector<Case> select_checked(const Suite& suite, const std::vector<std::string>& filters);
 
 // The same of a scenario file, or of all in a folder, that need not belong to the suite; its models may.
 // Throws ScenarioError for mistakes in them.

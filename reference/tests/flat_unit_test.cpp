@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "harness/sdk/cpp/serve.hpp"
 #include "reference/tests/simulated.hpp"
 
 namespace fsdp_cts::reference {
@@ -40,6 +41,32 @@ TEST(FlatUnit, NoSyncLeavesThisRanksGradientInTheComputeDtype) {
   EXPECT_EQ(run.answers[0].entries[1]["items"][0]["dtype"], "float16");
   EXPECT_EQ(run.tensor("gradients", "weight").scalar_type(), at::kFloat);
   EXPECT_EQ(run.tensor("gradients", "weight").item<float>(), 2 * (1 + 3) / 2.f);
+}
+
+// What no testee could do is a mistake of the scenario, not its.
+TEST(FlatUnit, OneFlatParameterIsNotFrozenInPart) {
+  for (const bool use_orig_params : {false, true}) {
+    for (const char* frozen : {"weight", "weight|bias"}) {
+      CaseInMemory c(2);
+      c.model(sdk::linear(2, 2)).parameter("weight", at::eye(2)).parameter("bias", at::zeros({2}));
+      c.plan({{"api", "fsdp"},
+              {"units", Json::array({{{"modules", {""}}, {"use_orig_params", use_orig_params}}})}});
+      c.input("x", at::ones({1, 2}));
+      c.steps({step("build"), step("shard"), step("set_requires_grad", {{"value", false}, {"match", frozen}}),
+               forward()});
+      const bool in_part = std::string(frozen) == "weight";
+      if (use_orig_params || !in_part) {
+        EXPECT_NO_THROW(Simulated run(c));
+        continue;
+      }
+      try {
+        const Simulated run(c);
+        ADD_FAILURE() << "not refused";
+      } catch (const sdk::FailedStep& failed) {
+        EXPECT_THAT(failed.error.message, testing::HasSubstr("both weight and bias"));
+      }
+    }
+  }
 }
 
 // Upstream's table: {root casts, unit casts, root has no parameters} -> what model, c1 and c2 see; null is

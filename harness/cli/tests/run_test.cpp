@@ -586,6 +586,28 @@ TEST_F(RunTest, ListAndExplain) {
   }
 }
 
+// So a contributor's command costs what it selects, and still looks at the whole file.
+TEST_F(RunTest, ListWithAFilterChecksTheFilesOfWhatItSelects) {
+  cts.copy_suite("own");
+  const fs::path scenarios = cts.folder() / "own/conformance/scenarios/t";
+  std::ifstream stream(scenarios / "test_parameters.yaml");
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const std::string id = "T/TestCommandLine/test_parameters";
+  text.replace(text.find(id), id.size(), "T/TestOther/test_parameters");
+  const auto clauses = text.find("clauses: [") + 10;
+  text.insert(clauses, "FS-NO-1, ");
+  std::ofstream(scenarios / "other.yaml") << text;
+
+  const Ran of_sound_file = cts("list 'T/TestCommandLine/*' --root own");
+  EXPECT_EQ(of_sound_file.exit_code, 0) << of_sound_file.output;
+  EXPECT_THAT(of_sound_file.output, HasSubstr("3 cases"));
+  for (const char* command : {"list 'T/TestOther/*first=true*' --root own", "list --root own"}) {
+    const Ran of_other = cts(command);
+    EXPECT_EQ(of_other.exit_code, 2) << command;
+    EXPECT_THAT(of_other.output, HasSubstr("clause FS-NO-1 is not in clauses.md")) << command;
+  }
+}
+
 TEST_F(RunTest, MistakesInScenariosAreToldWithTheirPlace) {
   fs::create_directories(cts.folder() / "own/conformance/scenarios");
   std::ofstream(cts.folder() / "own/conformance/scenarios/bad.yaml") << "id: T/C/bad\nlanes: exact\n";

@@ -112,7 +112,11 @@ void check_devices(const Json& arguments, const Selection& selection, const Judg
   const auto ranks = ranks_concerned(arguments, context.a_case);
   std::erase_if(facts, [&](const auto& fact) { return !ranks.contains(fact.first.rank.value_or(0)); });
   if (facts.empty()) return nothing_observed(outcome, what);
-  const bool cpu_due = arguments.at("is") == "cpu";
+  const std::string due = arguments.at("is");
+  const auto is_due = [&due](const std::string& memory) {
+    if (due == "pinned") return memory == "cpu:pinned" || memory == "cpu:empty";
+    return memory.starts_with("cpu") == (due == "cpu");
+  };
   for (const auto& [place, fact] : facts) {
     const Json& values = fact->at("values");
     if (values.empty() && !arguments.contains("count")) return nothing_observed(outcome, what);
@@ -125,13 +129,12 @@ void check_devices(const Json& arguments, const Selection& selection, const Judg
       return;
     }
     for (const auto& [name, device] : values.items()) {
-      if ((device == "cpu") == cpu_due) continue;
-      Finding finding =
-          failure(context, place,
-                  {"device",
-                   fmt::format("{}: '{}' lies on {} and must lie on the {}", describe(place), name,
-                               device.get<std::string>(), arguments.at("is").get<std::string>()),
-                   device, arguments.at("is")});
+      if (is_due(device)) continue;
+      Finding finding = failure(context, place,
+                                {"device",
+                                 fmt::format("{}: '{}' lies in memory of kind {} and must lie in {}",
+                                             describe(place), name, device.get<std::string>(), due),
+                                 device, due});
       finding.divergence["parameter"] = name;
       outcome.findings.push_back(std::move(finding));
       return;

@@ -174,7 +174,15 @@ TEST(Devices, OfEveryParameter) {
             {{"what", "devices"}, {"model", "model"}, {"values", {{"weight", "cpu"}, {"bias", "cpu"}}}});
   expect_pass(made, R"([{"devices": {"is": "cpu"}}])");
   expect_code(made, R"([{"devices": {"is": "accelerator"}}])", "device");
+  expect_code(made, R"([{"devices": {"is": "pinned"}}])", "device");
+  for (const char* name : {"weight", "bias"})
+    made.entry(HandMade::after_step, 1, "devices")["values"][name] = "cpu:pinned";
+  made.entry(HandMade::after_step, 0, "devices")["values"] = {{"weight", "cpu:pinned"},
+                                                              {"bias", "cpu:empty"}};
+  expect_pass(made, R"([{"devices": {"is": "cpu"}}, {"devices": {"is": "pinned"}}])");
+  expect_code(made, R"([{"devices": {"is": "accelerator"}}])", "device");
   made.entry(HandMade::after_step, 1, "devices")["values"]["bias"] = "cuda:1";
+  expect_code(made, R"([{"devices": {"is": "pinned"}}])", "device");
   EXPECT_EQ(expect_code(made, R"([{"devices": {"is": "cpu"}}])", "device").divergence["parameter"], "bias");
   made.entry(HandMade::after_step, 1, "devices")["values"] = Json::object();
   expect_code(made, R"([{"devices": {"is": "cpu"}}])", "nothing_observed", VerdictKind::unresolved);

@@ -152,11 +152,9 @@ class FileLint {
   std::map<std::pair<int, std::string>, bool> observed_;  // line and what, whether something looks at it
 };
 
-}  // namespace
-
-void check_suite(const std::filesystem::path& conformance, const std::vector<Case>& cases) {
-  Mistakes mistakes;
-  const std::map<std::string, Clause> clauses = load_clauses(conformance, mistakes);
+// Returns the clauses that lines of these files carry.
+std::set<std::string> lint_files(const std::map<std::string, Clause>& clauses, const std::vector<Case>& cases,
+                                 Mistakes& mistakes) {
   std::map<std::filesystem::path, std::vector<const Case*>> cases_of;
   for (const Case& a_case : cases)
     // Upstream returns early from these: they are never run.
@@ -179,6 +177,21 @@ void check_suite(const std::filesystem::path& conformance, const std::vector<Cas
     mistakes.add_all(file.mistakes);
     carried.merge(file.carried);
   }
+  return carried;
+}
+
+}  // namespace
+
+void check_files(const std::filesystem::path& conformance, const std::vector<Case>& cases) {
+  Mistakes mistakes;
+  lint_files(load_clauses(conformance, mistakes), cases, mistakes);
+  mistakes.throw_if_any();
+}
+
+void check_suite(const std::filesystem::path& conformance, const std::vector<Case>& cases) {
+  Mistakes mistakes;
+  const std::map<std::string, Clause> clauses = load_clauses(conformance, mistakes);
+  const std::set<std::string> carried = lint_files(clauses, cases, mistakes);
   for (const auto& [id, clause] : clauses)
     if (!clause.law && !carried.count(id))
       mistakes.add(clause.place,

@@ -149,14 +149,18 @@ std::vector<std::filesystem::path> files_below(const std::filesystem::path& scen
   return scenario_files(scenarios);
 }
 
-// At the cost of the selected cases only.
-FilterResult load_selected(std::vector<std::filesystem::path> files, const std::filesystem::path& conformance,
-                           const std::vector<std::string>& terms) {
-  const Filter filter(terms);
+void erase_unselected(std::vector<std::filesystem::path>& files, const Filter& filter) {
   std::erase_if(files, [&](const std::filesystem::path& file) {
     const std::string id = stated_id(file);
     return !id.empty() && !filter.may_accept_some_of(id);
   });
+}
+
+// At the cost of the selected cases only.
+FilterResult load_selected(std::vector<std::filesystem::path> files, const std::filesystem::path& conformance,
+                           const std::vector<std::string>& terms) {
+  const Filter filter(terms);
+  erase_unselected(files, filter);
   const Wanted wanted = [&](const Case& each) { return filter.accepts(each); };
   return select_cases(load(files, conformance, wanted), terms);
 }
@@ -194,6 +198,13 @@ std::vector<Case> load_scenario(const std::string& text, const std::string& name
 
 std::vector<Case> load_cases(const std::filesystem::path& conformance) {
   return load(scenario_files_of(conformance), conformance, {});
+}
+
+std::vector<Case> load_cases_of_files(const std::filesystem::path& conformance,
+                                      const std::vector<std::string>& terms) {
+  std::vector<std::filesystem::path> files = scenario_files_of(conformance);
+  erase_unselected(files, Filter(terms));
+  return load(files, conformance, {});
 }
 
 FilterResult load_selected_cases(const std::filesystem::path& conformance,

@@ -14,6 +14,11 @@ namespace fsdp_cts {
 // order. Throws ScenarioError listing every mistake found, not only the first.
 std::vector<Case> load_cases(const std::filesystem::path& conformance);
 
+// All cases of the files of which `terms` may select one, going by their lines `id:`. Throws
+// std::invalid_argument as Filter does.
+std::vector<Case> load_cases_of_files(const std::filesystem::path& conformance,
+                                      const std::vector<std::string>& terms);
+
 // load_cases, then select_cases, at the cost of the selected cases only. A file whose line `id:` shows that
 // no case of it can be selected is not read further; of other cases not selected, keys, verbs and kinds are
 // checked, but they are not evaluated.

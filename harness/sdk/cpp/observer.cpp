@@ -14,6 +14,14 @@ std::string numbered(std::string name, char separator, std::size_t number) {
   return name;
 }
 
+/// As PROTOCOL.md has it: a device, and of host memory whether it is pinned.
+std::string memory_of(const at::Tensor& tensor) {
+  const std::string device = tensor.device().str();
+  if (!tensor.is_cpu()) return device;
+  if (tensor.numel() == 0) return device + ":empty";
+  return tensor.is_pinned() ? device + ":pinned" : device;
+}
+
 }  // namespace
 
 void Observer::observe(const Json& step) {
@@ -33,7 +41,7 @@ void Observer::one(const std::string& what, const Json& step) {
   if (what.starts_with("devices:")) {
     Json devices = Json::object();
     for (const Exposed& item : in_.state_dicts_.at(what.substr(8)).second.items)
-      devices[item.name] = item.value.device().str();
+      devices[item.name] = memory_of(item.value);
     return add_values(what, nullptr, std::move(devices));
   }
   if (what == "clock") return add_values(what, nullptr, {{"milliseconds", operations_.clock().count()}});
@@ -70,13 +78,13 @@ void Observer::one(const std::string& what, const Json& step) {
   if (what == "identity" || what == "devices") {
     Json values = Json::object();
     for (const Parameter& parameter : operations_.parameters(model)) {
-      std::ostringstream text;
       if (what == "identity") {
+        std::ostringstream text;
         text << parameter.value.unsafeGetTensorImpl();
+        values[parameter.name] = text.str();
       } else {
-        text << parameter.value.device();
+        values[parameter.name] = memory_of(parameter.value);
       }
-      values[parameter.name] = text.str();
     }
     return add_values(what, &model, std::move(values));
   }

@@ -63,7 +63,7 @@ class Observer:
             return {"what": what, "model": instance, "items": _items(what, items, tensors)}
         if what.startswith("devices:"):
             _, items = self._state_dicts[what.removeprefix("devices:")]
-            return {"what": what, "values": {item.name: str(item.value.device) for item in items}}
+            return {"what": what, "values": {item.name: _memory_of(item.value) for item in items}}
         if what in _OF_CASE:
             return {"what": what, **_OF_CASE[what](self._operations)}
         model = self._operations.context.model(instance)
@@ -103,6 +103,16 @@ def _held(parameter: torch.Tensor) -> torch.Tensor:
     return parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
 
+def _memory_of(tensor: torch.Tensor) -> str:
+    """As PROTOCOL.md has it: a device, and of host memory whether it is pinned."""
+    device = str(tensor.device)
+    if tensor.device.type != "cpu":
+        return device
+    if tensor.numel() == 0:
+        return device + ":empty"
+    return device + ":pinned" if tensor.is_pinned() else device
+
+
 _ITEMS: dict[str, Callable[[Observer, Model], list[Exposed]]] = {
     "parameters": lambda o, model: [p.as_value() for p in o._operations.parameters(model)],
     "gradients": lambda o, model: [p.as_gradient() for p in o._operations.parameters(model)],
@@ -117,7 +127,7 @@ _OF_MODEL: dict[str, Callable[[Observer, Model], Entry]] = {
     "training_state": lambda o, model: {"value": o._operations.training_state(model)},
     "identity": lambda o, model: {"values": o.identities(model)},
     "registered_parameters": lambda o, model: {"values": {name: list(_held(p).shape) for name, p in model.module.named_parameters()}},
-    "devices": lambda o, model: {"values": {p.name: str(p.value.device) for p in o._operations.parameters(model)}},
+    "devices": lambda o, model: {"values": {p.name: _memory_of(p.value) for p in o._operations.parameters(model)}},
 }
 
 
