@@ -34,6 +34,7 @@ class FlatUnit : public Unit {
   // A hook reduces: the sum over ranks of what it makes of each gradient.
   struct CommHook {
     double scale = 1, add = 0;
+    std::optional<at::ScalarType> dtype;  // in which it is sent
   };
   std::optional<CommHook> comm_hook;
   // Floating buffers that belong to this unit, not to a nested one, with their original dtypes.

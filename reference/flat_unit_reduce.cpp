@@ -97,13 +97,18 @@ void FlatUnit::reduce(const std::vector<Unit*>& peers, Order order) {
       size * replicas;  // ranks whose gradients end up as one; `self` makes a set of each rank
   for (std::size_t first = 0; first < ranks.size(); first += set) {
     std::vector<at::Tensor> sums;
+    at::ScalarType reduced_in{};
     for (std::size_t replica = 0; replica < replicas; ++replica) {
       std::vector<at::Tensor> buffers;
       for (std::size_t r = first + replica * size; r < first + (replica + 1) * size; ++r) {
         at::Tensor flat = layout_.join(gradients[r], length);
         if (!forced_full_precision()) flat = flat.to(reduce_dtype());
         divide(flat, predivide_factor(divisor));
-        if (comm_hook) flat = flat * comm_hook->scale + comm_hook->add;
+        reduced_in = flat.scalar_type();
+        if (comm_hook) {
+          flat = flat.to(comm_hook->dtype.value_or(reduced_in));
+          flat.mul_(comm_hook->scale).add_(comm_hook->add);
+        }
         buffers.push_back(std::move(flat));
       }
       sums.push_back(sum_over_ranks(buffers, order));
@@ -119,6 +124,7 @@ void FlatUnit::reduce(const std::vector<Unit*>& peers, Order order) {
       }
       total = at::cat(shards);
     }
+    total = total.to(reduced_in);
     divide(total, divisor / predivide_factor(divisor));
     for (std::size_t r = first; r < first + set; ++r) {
       for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -113,8 +113,11 @@ void Rank::control(sdk::Model& model, const sdk::Json& verb) {
   const std::string name = verb.at("verb"), module = verb.value("module", "");
   for (Unit* unit : units_of(model)) {
     auto* sharded = dynamic_cast<FullyShardUnit*>(unit);
-    if (auto* flat = dynamic_cast<FlatUnit*>(unit); flat && name == "register_comm_hook")
-      flat->comm_hook = {verb.at("scale"), verb.value("add", 0.0)};
+    if (auto* flat = dynamic_cast<FlatUnit*>(unit); flat && name == "register_comm_hook") {
+      flat->comm_hook = {verb.at("scale"), verb.value("add", 0.0), {}};
+      if (verb.contains("dtype") && !context().data.widened())
+        flat->comm_hook->dtype = sdk::dtype_from_name(verb.at("dtype").get<std::string>());
+    }
     if (!sharded) continue;
     if (name == "set_all_reduce_hook" && sharded->path() == module)
       sharded->all_reduce_hook = {verb.at("scale"), verb.value("add", 0.0), verb.contains("mean_over")};

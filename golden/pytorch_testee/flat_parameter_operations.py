@@ -18,6 +18,7 @@ from torch.distributed.fsdp._traversal_utils import _get_fsdp_states_with_module
 from torch.distributed.fsdp._unshard_param_utils import FLAT_PARAM
 
 from fsdp_cts_sdk import Exposed, Model, Parameter, StateDict, whole
+from fsdp_cts_sdk.dtypes import dtype_from_name
 from fsdp_cts_sdk.graph import clean_name
 from fsdp_cts_sdk.modules import class_label
 from pytorch_testee.checkpoints import Checkpoints
@@ -78,12 +79,18 @@ class FlatParameterOperations(Checkpoints):
     def control(self, model: Model, step: Step) -> None:
         """`register_comm_hook`, the one control that this API has."""
 
+        dtype = dtype_from_name(step["dtype"]) if "dtype" in step else None
+
         def hook(group: dist.ProcessGroup, gradient: torch.Tensor, output: torch.Tensor | None = None) -> None:
-            gradient.mul_(step["scale"]).add_(step.get("add", 0))
+            sent = gradient.to(dtype or gradient.dtype)
+            sent.mul_(step["scale"]).add_(step.get("add", 0))
             if output is None:
-                dist.all_reduce(gradient, group=group)
+                dist.all_reduce(sent, group=group)
+                gradient.copy_(sent)
             else:
-                dist.reduce_scatter_tensor(output, gradient, group=group)
+                reduced = output.to(sent.dtype)
+                dist.reduce_scatter_tensor(reduced, sent, group=group)
+                output.copy_(reduced)
 
         model.module.register_comm_hook(model.module.process_group, hook)
 

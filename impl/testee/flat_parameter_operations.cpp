@@ -131,14 +131,20 @@ std::function<void()> FlatParameterOperations::enter(sdk::Model& model, const sd
 // `register_comm_hook`, the one control that this API has.
 void FlatParameterOperations::control(sdk::Model& model, const sdk::Json& verb) {
   Unit root = Unit::of(*model.module);
+  std::optional<at::ScalarType> dtype;
+  if (verb.contains("dtype")) dtype = sdk::dtype_from_name(verb.at("dtype").get<std::string>());
   const auto reduce = [group = root.process_group(), scale = verb.at("scale").get<double>(),
-                       add = verb.value("add", 0.0)](at::Tensor gradient, at::Tensor shard) {
+                       add = verb.value("add", 0.0), dtype](at::Tensor gradient, at::Tensor shard) {
     const fsdp::CallSite site{"", false, fsdp::Phase::backward};
-    gradient.mul_(scale).add_(add);
+    const at::Tensor sent = gradient.to(dtype.value_or(gradient.scalar_type()));
+    sent.mul_(scale).add_(add);
     if (shard.defined()) {
-      group->reduce_scatter(shard, gradient, {}, site)->wait();
+      const at::Tensor reduced = shard.to(sent.scalar_type());
+      group->reduce_scatter(reduced, sent, {}, site)->wait();
+      if (!reduced.is_same(shard)) shard.copy_(reduced);
     } else {
-      group->all_reduce(gradient, {}, site)->wait();
+      group->all_reduce(sent, {}, site)->wait();
+      if (!sent.is_same(gradient)) gradient.copy_(sent);
     }
   };
   root.register_comm_hook(reduce);
