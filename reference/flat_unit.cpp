@@ -33,7 +33,17 @@ FlatUnit::FlatUnit(std::string path, sdk::Module& module, std::vector<UnitParame
       layout_(layout_of(parameters_, settings_)),
       hidden_(parameters_.size()),
       added_to_(parameters_.size()) {
+  if (partly_frozen())
+    throw sdk::Error("ValueError",
+                     "Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`");
   for (const UnitParameter& p : parameters_) flattened_.push_back(p.master.detach());
+}
+
+const UnitParameter* FlatUnit::partly_frozen() const {
+  if (settings_.use_orig_params) return nullptr;
+  for (const UnitParameter& p : parameters_)
+    if (p.master.requires_grad() != parameters_.front().master.requires_grad()) return &p;
+  return nullptr;
 }
 
 sdk::Unit FlatUnit::describe() const {
@@ -60,10 +70,7 @@ at::ScalarType FlatUnit::compute_dtype(const UnitParameter& parameter) const {
 
 // A testee could freeze its one flat parameter only as a whole, and would do what the program does not say.
 void FlatUnit::refuse_partly_frozen() const {
-  if (settings_.use_orig_params) return;
-  const UnitParameter* of_other_kind = nullptr;
-  for (const UnitParameter& p : parameters_)
-    if (p.master.requires_grad() != parameters_.front().master.requires_grad()) of_other_kind = &p;
+  const UnitParameter* of_other_kind = partly_frozen();
   if (!of_other_kind) return;
   throw std::invalid_argument(
       "set_requires_grad leaves the unit \"" + path() + "\" with both " + parameters_.front().name + " and " +

@@ -59,6 +59,8 @@ class FlatUnit : public Unit {
   };
   bool forced_full_precision() const;
   at::ScalarType reduce_dtype() const;
+  // Of members in one flat parameter the first that is not frozen or trained as the others are; null: there is none.
+  const UnitParameter* partly_frozen() const;
   void refuse_partly_frozen() const;
   void put_back();
   std::vector<at::Tensor> take_gradients();

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 #include "harness/sdk/cpp/errors.hpp"
 #include "reference/wrap_policy.hpp"
 
@@ -86,12 +84,6 @@ class Builder {
     std::vector<UnitParameter> parameters;
     std::vector<FlatUnit::Buffer> buffers;
     collect(module, path, parameters, buffers);
-    const auto differs = [&](const UnitParameter& p) {
-      return p.master.requires_grad() != parameters.front().master.requires_grad();
-    };
-    if (!settings.use_orig_params && std::ranges::any_of(parameters, differs))
-      throw sdk::Error("ValueError",
-                       "Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`");
     wrapped_.insert(&module);
     auto made = std::make_unique<FlatUnit>(path, module, std::move(parameters), std::move(settings));
     made->buffers = std::move(buffers);

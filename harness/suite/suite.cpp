@@ -64,7 +64,10 @@ std::vector<Case> selected(const std::vector<Case>& all, const std::vector<std::
                   hint, place, all.size()));
 }
 
-std::vector<Case> selected_of_all(const Suite& suite, const std::vector<std::string>& filters) {
+// What some of the suite's files gave; where that is too little it is said, with all cases, what a filter may have
+// meant.
+std::vector<Case> complete(FilterResult result, const Suite& suite, const std::vector<std::string>& filters) {
+  if (is_complete(result)) return std::move(result.cases);
   return selected(load_cases(suite.conformance()), filters, "`fsdp-cts list`");
 }
 
@@ -90,22 +93,19 @@ std::string suite_version() {
 }
 
 std::vector<Case> select(const Suite& suite, const std::vector<std::string>& filters) {
-  // Loads no more than the filters ask for; with all cases it is said what a filter may have meant.
-  FilterResult result = usable([&] { return load_selected_cases(suite.conformance(), filters); });
-  if (is_complete(result)) return std::move(result.cases);
-  return selected_of_all(suite, filters);
+  // Loads no more than the filters ask for.
+  return complete(usable([&] { return load_selected_cases(suite.conformance(), filters); }), suite, filters);
 }
 
 std::vector<Case> select_checked(const Suite& suite, const std::vector<std::string>& filters) {
-  std::vector<Case> cases = usable([&] { return load_cases_of_files(suite.conformance(), filters); });
   if (filters.empty()) {
-    check_suite(suite.conformance(), cases);
-    return cases;
+    std::vector<Case> all = load_cases(suite.conformance());
+    check_suite(suite.conformance(), all);
+    return all;
   }
+  const auto cases = usable([&] { return load_cases_of_files(suite.conformance(), filters); });
   check_files(suite.conformance(), cases);
-  FilterResult result = usable([&] { return select_cases(cases, filters); });
-  if (is_complete(result)) return std::move(result.cases);
-  return selected_of_all(suite, filters);
+  return complete(select_cases(cases, filters), suite, filters);
 }
 
 std::vector<Case> select_from(const std::filesystem::path& scenarios, const Suite& suite,

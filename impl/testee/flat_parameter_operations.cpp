@@ -141,10 +141,10 @@ void FlatParameterOperations::control(sdk::Model& model, const sdk::Json& verb) 
     if (shard.defined()) {
       const at::Tensor reduced = shard.to(sent.scalar_type());
       group->reduce_scatter(reduced, sent, {}, site)->wait();
-      if (!reduced.is_same(shard)) shard.copy_(reduced);
+      shard.copy_(reduced);
     } else {
       group->all_reduce(sent, {}, site)->wait();
-      if (!sent.is_same(gradient)) gradient.copy_(sent);
+      gradient.copy_(sent);
     }
   };
   root.register_comm_hook(reduce);

@@ -117,6 +117,7 @@ void check_devices(const Json& arguments, const Selection& selection, const Judg
     if (due == "pinned") return memory == "cpu:pinned" || memory == "cpu:empty";
     return memory.starts_with("cpu") == (due == "cpu");
   };
+  bool empty = false, pinned = false;
   for (const auto& [place, fact] : facts) {
     const Json& values = fact->at("values");
     if (values.empty() && !arguments.contains("count")) return nothing_observed(outcome, what);
@@ -129,6 +130,8 @@ void check_devices(const Json& arguments, const Selection& selection, const Judg
       return;
     }
     for (const auto& [name, device] : values.items()) {
+      empty |= device == "cpu:empty";
+      pinned |= device == "cpu:pinned";
       if (is_due(device)) continue;
       Finding finding = failure(context, place,
                                 {"device",
@@ -140,6 +143,7 @@ void check_devices(const Json& arguments, const Selection& selection, const Judg
       return;
     }
   }
+  if (due == "pinned" && empty && !pinned) return nothing_observed(outcome, what);
 }
 
 void check_registered_parameters(const Json& arguments, const Selection& selection,

@@ -181,6 +181,10 @@ TEST(Devices, OfEveryParameter) {
                                                               {"bias", "cpu:empty"}};
   expect_pass(made, R"([{"devices": {"is": "cpu"}}, {"devices": {"is": "pinned"}}])");
   expect_code(made, R"([{"devices": {"is": "accelerator"}}])", "device");
+  for (const int rank : {0, 1})
+    made.entry(HandMade::after_step, rank, "devices")["values"] = {{"bias", "cpu:empty"}};
+  expect_code(made, R"([{"devices": {"is": "pinned"}}])", "nothing_observed", VerdictKind::unresolved);
+  made.entry(HandMade::after_step, 0, "devices")["values"] = {{"weight", "cpu:pinned"}};
   made.entry(HandMade::after_step, 1, "devices")["values"]["bias"] = "cuda:1";
   expect_code(made, R"([{"devices": {"is": "pinned"}}])", "device");
   EXPECT_EQ(expect_code(made, R"([{"devices": {"is": "cpu"}}])", "device").divergence["parameter"], "bias");
