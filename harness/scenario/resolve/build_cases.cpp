@@ -196,11 +196,14 @@ class SectionResolver {
     const std::size_t noted = mistakes.noted();
     result.models = result.plans = Json::object();
     for (const DataTree::Entry& entry : map_or_empty(tree_, "models").entries)
-      result.models[entry.key] = modules_.resolve(entry.value, scope, mistakes);
+      result.models[entry.key] = made_.of(entry.value, scope, mistakes,
+                                          [&] { return modules_.resolve(entry.value, scope, mistakes); });
     for (const DataTree::Entry& entry : map_or_empty(tree_, "plans").entries)
-      result.plans[entry.key] = resolve_plan(entry.value, scope, mistakes);
+      result.plans[entry.key] =
+          made_.of(entry.value, scope, mistakes, [&] { return resolve_plan(entry.value, scope, mistakes); });
     result.switches = section(tree_, "switches", scope, mistakes);
-    result.data = resolve_data(map_or_empty(tree_, "data"), scope, mistakes);
+    const DataTree& data = map_or_empty(tree_, "data");
+    result.data = made_.of(data, scope, mistakes, [&] { return resolve_data(data, scope, mistakes); });
     result.program = program_.unroll(scope, mistakes);
     result.expect = expectations_.resolve(scope, result.lane, mistakes);
     result.minimum = minimum_of(tree_, scope, result.expect, mistakes);
@@ -209,6 +212,7 @@ class SectionResolver {
 
  private:
   const DataTree& tree_;
+  MadeParts made_;
   ModuleResolver modules_;
   ProgramUnroller program_;
   ExpectationResolver expectations_;

@@ -1,6 +1,7 @@
 #include "harness/scenario/resolve/check_references.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "harness/scenario/read/expectation_kinds.hpp"
@@ -51,68 +52,21 @@ class ProgramCheck {
 
   void step(const Json& step) {
     line_ = step["line"];
-    const std::string verb = step["verb"];
-    if (step.contains("model")) known("model", step["model"], models_);
-    if (step.contains("ranks"))
-      for (const Json& rank : step["ranks"])
-        if (rank >= case_.world)
-          note("rank " + rank.dump() + " does not exist in a world of " + std::to_string(case_.world));
-    if (verb == "end_process") {
-      const auto ends = step.value("ranks", std::set<int>{});
-      if (ends.empty() || ends.size() == static_cast<std::size_t>(case_.world))
-        note("end_process needs `ranks`, and not all of them: somebody must be left to notice");
+    for (const auto& [key, value] : step.items()) {
+      if (key == "model") known("model", value, models_);
+      if (key == "ranks") ranks(value);
+      if (key == "scaler") known("scaler", value, scalers_);
     }
-    if (verb == "forward") forward(step);
-    if (verb == "loss") loss(step);
-    if (verb == "backward") known("register", step["loss"], registers_);
-    if (verb == "leaf") {
-      known("input", step["input"], inputs_);
-      registers_.insert(step["into"].get<std::string>());
+    if (const auto check = of_verb().find(step["verb"].get_ref<const std::string&>());
+        check != of_verb().end())
+      (this->*check->second)(step);
+    for (const auto& [key, value] : step.items()) {
+      if (key == "module") module(step, value);
+      if (key == "method") method(step);
+      if (key == "targets")
+        for (const Json& target : value) module(step, target);
+      if (key == "label") labels.insert(value.get<std::string>());
     }
-    if (verb == "take_gradient") {
-      known("register", step["of"], registers_);
-      registers_.insert(step["into"].get<std::string>());
-    }
-    if (verb == "optimizer") optimizers_.insert(step["as"].get<std::string>());
-    if (verb == "step" || verb == "step_in_backward" || verb.ends_with("optimizer_state_dict") ||
-        (verb == "zero_grad" && step.contains("optimizer")))
-      known("optimizer", step["optimizer"], optimizers_);
-    if (verb == "scaler") {
-      known("optimizer", step["optimizer"], optimizers_);
-      scalers_.insert(step["as"].get<std::string>());
-    }
-    if (step.contains("scaler")) known("scaler", step["scaler"], scalers_);
-    if (verb == "scale_loss") known("register", step["loss"], registers_);
-    if (verb == "scale_loss" || verb == "update_scale") registers_.insert(step["into"].get<std::string>());
-    if (verb == "shard" && !case_.plans.contains(step["model"].get<std::string>()))
-      note("model " + step["model"].dump() + " has no plan to apply");
-    if (verb == "mutate") mutate(step);
-    if (verb == "state_dict" || verb == "optimizer_state_dict") {
-      const auto as = step["as"].get<std::string>();
-      state_dicts_.insert(as);
-      full_state_dicts_.erase(as);
-      if (verb == "state_dict" && step["kind"] == "full") full_state_dicts_.insert(as);
-    }
-    if (verb == "state_dict" && step["kind"] != "full" &&
-        (step.contains("rank0_only") || step.contains("offload_to_cpu")))
-      note("'rank0_only' and 'offload_to_cpu' belong to state dicts of kind full");
-    if (verb == "load_state_dict" || verb == "load_optimizer_state_dict")
-      known("state dict", step["from"], state_dicts_);
-    if (step.contains("broadcast_from_rank0") && !full_state_dicts_.count(step["from"]))
-      note("'broadcast_from_rank0' takes a state dict of kind full");
-    if (verb.ends_with("_checkpoint")) checkpoint(step);
-    if (verb == "foreach_mul") foreach_mul(step);
-    if (verb == "clip_grad_norm") registers_.insert(step["into"].get<std::string>());
-    if (verb == "observe") {
-      observe(step);
-      observations.push_back(&step);
-    }
-    if (step.contains("module")) module(step, step["module"]);
-    if (step.contains("method")) method(step);
-    if (step.contains("targets"))
-      for (const Json& target : step["targets"]) module(step, target);
-    if (verb == "attempt_begin") attempts.insert(step["name"].get<std::string>());
-    if (step.contains("label")) labels.insert(step["label"].get<std::string>());
   }
 
   Names attempts, labels;
@@ -121,8 +75,83 @@ class ProgramCheck {
  private:
   void note(const std::string& what) { mistakes_.add({file_, line_}, what); }
 
+  void known(const char* kind, const Json& name, const Names& names) {
+    if (const auto& text = name.get_ref<const std::string&>(); !names.count(text))
+      note(unknown_name(kind, text, listed(names)));
+  }
   void known(const char* kind, const std::string& name, const Names& names) {
     if (!names.count(name)) note(unknown_name(kind, name, listed(names)));
+  }
+
+  void makes_register(const Json& step) { registers_.insert(step["into"].get<std::string>()); }
+
+  // Of what stands at any verb.
+
+  void ranks(const Json& ranks) {
+    for (const Json& rank : ranks)
+      if (rank >= case_.world)
+        note("rank " + rank.dump() + " does not exist in a world of " + std::to_string(case_.world));
+  }
+
+  void module(const Json& step, const std::string& path) {
+    if (!models_.count(step["model"])) return;
+    const Json& model = case_.models[step["model"].get<std::string>()];
+    if (!find_module(model, path)) note(unknown_name("module", path, module_paths(model)));
+  }
+
+  void method(const Json& step) {
+    if (!models_.count(step["model"])) return;
+    const Json* owner =
+        find_module(case_.models[step["model"].get<std::string>()], step.value("module", std::string()));
+    if (owner) known("method", step["method"], keys_of(owner->value("methods", Json::object())));
+  }
+
+  // Of one verb, or of some that name the same things.
+
+  using Check = void (ProgramCheck::*)(const Json& step);
+  static const std::map<std::string_view, Check>& of_verb() {
+    static const std::map<std::string_view, Check> checks = {
+        {"attempt_begin", &ProgramCheck::attempt_begin},
+        {"backward", &ProgramCheck::backward},
+        {"clip_grad_norm", &ProgramCheck::makes_register},
+        {"end_process", &ProgramCheck::end_process},
+        {"foreach_mul", &ProgramCheck::foreach_mul},
+        {"forward", &ProgramCheck::forward},
+        {"leaf", &ProgramCheck::leaf},
+        {"load_checkpoint", &ProgramCheck::load_checkpoint},
+        {"load_optimizer_state_dict", &ProgramCheck::load_optimizer_state_dict},
+        {"load_state_dict", &ProgramCheck::load_state_dict},
+        {"loss", &ProgramCheck::loss},
+        {"mutate", &ProgramCheck::mutate},
+        {"observe", &ProgramCheck::observe},
+        {"optimizer", &ProgramCheck::optimizer},
+        {"optimizer_state_dict", &ProgramCheck::optimizer_state_dict},
+        {"save_checkpoint", &ProgramCheck::of_optimizer},
+        {"scale_loss", &ProgramCheck::scale_loss},
+        {"scaler", &ProgramCheck::scaler},
+        {"shard", &ProgramCheck::shard},
+        {"state_dict", &ProgramCheck::state_dict},
+        {"step", &ProgramCheck::of_optimizer},
+        {"step_in_backward", &ProgramCheck::of_optimizer},
+        {"take_gradient", &ProgramCheck::take_gradient},
+        {"update_scale", &ProgramCheck::makes_register},
+        {"zero_grad", &ProgramCheck::of_optimizer}};
+    return checks;
+  }
+
+  void attempt_begin(const Json& step) { attempts.insert(step["name"].get<std::string>()); }
+
+  void backward(const Json& step) { known("register", step["loss"], registers_); }
+
+  void end_process(const Json& step) {
+    const auto ends = step.value("ranks", std::set<int>{});
+    if (ends.empty() || ends.size() == static_cast<std::size_t>(case_.world))
+      note("end_process needs `ranks`, and not all of them: somebody must be left to notice");
+  }
+
+  void foreach_mul(const Json& step) {
+    for (const Json& name : step["of"]) known("input", name, inputs_);
+    makes_register(step);
   }
 
   void forward(const Json& step) {
@@ -134,25 +163,35 @@ class ProgramCheck {
       registers_.insert(name.get<std::string>());
   }
 
-  void loss(const Json& step) {
-    for (const Json& name : step["of"]) known("register", name, registers_);
-    if (step.contains("with")) known("input", step["with"], inputs_);
-    registers_.insert(step["into"].get<std::string>());
+  void leaf(const Json& step) {
+    known("input", step["input"], inputs_);
+    makes_register(step);
   }
 
-  void foreach_mul(const Json& step) {
-    for (const Json& name : step["of"]) known("input", name, inputs_);
-    registers_.insert(step["into"].get<std::string>());
-  }
-
-  void checkpoint(const Json& step) {
-    if (step.contains("optimizer")) known("optimizer", step["optimizer"], optimizers_);
-    if (step["verb"] == "save_checkpoint") return;
+  void load_checkpoint(const Json& step) {
+    of_optimizer(step);
     if (case_.continues.empty()) note("load_checkpoint in a case that continues none: see 'continues'");
     known("model", step["like"], models_);
     if (step.contains("optimizer") != step.contains("optimizer_like"))
       note("'optimizer' and 'optimizer_like' stand together or not at all");
     if (step.contains("optimizer_like")) known("optimizer", step["optimizer_like"], optimizers_);
+  }
+
+  void load_optimizer_state_dict(const Json& step) {
+    of_optimizer(step);
+    load_state_dict(step);
+  }
+
+  void load_state_dict(const Json& step) {
+    known("state dict", step["from"], state_dicts_);
+    if (step.contains("broadcast_from_rank0") && !full_state_dicts_.count(step["from"]))
+      note("'broadcast_from_rank0' takes a state dict of kind full");
+  }
+
+  void loss(const Json& step) {
+    for (const Json& name : step["of"]) known("register", name, registers_);
+    if (step.contains("with")) known("input", step["with"], inputs_);
+    makes_register(step);
   }
 
   void mutate(const Json& step) {
@@ -169,19 +208,52 @@ class ProgramCheck {
       if (what.starts_with("state_dict:")) known("state dict", what.substr(11), state_dicts_);
       if (what.starts_with("devices:")) known("state dict", what.substr(8), state_dicts_);
     }
+    observations.push_back(&step);
   }
 
-  void module(const Json& step, const std::string& path) {
-    if (!models_.count(step["model"])) return;
-    const Json& model = case_.models[step["model"].get<std::string>()];
-    if (!find_module(model, path)) note(unknown_name("module", path, module_paths(model)));
+  void of_optimizer(const Json& step) {
+    if (step.contains("optimizer")) known("optimizer", step["optimizer"], optimizers_);
   }
 
-  void method(const Json& step) {
-    if (!models_.count(step["model"])) return;
-    const Json* owner =
-        find_module(case_.models[step["model"].get<std::string>()], step.value("module", std::string()));
-    if (owner) known("method", step["method"], keys_of(owner->value("methods", Json::object())));
+  void optimizer(const Json& step) { optimizers_.insert(step["as"].get<std::string>()); }
+
+  void optimizer_state_dict(const Json& step) {
+    of_optimizer(step);
+    makes_state_dict(step);
+  }
+
+  void makes_state_dict(const Json& step) {
+    const auto as = step["as"].get<std::string>();
+    state_dicts_.insert(as);
+    full_state_dicts_.erase(as);
+  }
+
+  void scale_loss(const Json& step) {
+    known("register", step["loss"], registers_);
+    makes_register(step);
+  }
+
+  void scaler(const Json& step) {
+    of_optimizer(step);
+    scalers_.insert(step["as"].get<std::string>());
+  }
+
+  void shard(const Json& step) {
+    if (!case_.plans.contains(step["model"].get<std::string>()))
+      note("model " + step["model"].dump() + " has no plan to apply");
+  }
+
+  void state_dict(const Json& step) {
+    makes_state_dict(step);
+    if (step["kind"] == "full")
+      full_state_dicts_.insert(step["as"].get<std::string>());
+    else if (step.contains("rank0_only") || step.contains("offload_to_cpu"))
+      note("'rank0_only' and 'offload_to_cpu' belong to state dicts of kind full");
+  }
+
+  void take_gradient(const Json& step) {
+    known("register", step["of"], registers_);
+    makes_register(step);
   }
 
   const Case& case_;

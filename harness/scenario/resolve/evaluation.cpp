@@ -12,6 +12,29 @@ DataTree unknown_at(const SourcePlace& place) {
   return tree;
 }
 
+// The names that `evaluated` reads. The tree's own `when` is not counted: that is its list's.
+void add_names(const DataTree& tree, std::set<std::string>& names) {
+  try {
+    if (tree.is_string()) names.merge(names_in_text(tree.scalar.get_ref<const std::string&>()));
+    for (const DataTree& item : tree.items)
+      if (const DataTree* when = item.find("when"); when && when->is_string())
+        names.merge(names_in_expression(when->scalar.get_ref<const std::string&>()));
+  } catch (const ExpressionError&) {  // whoever evaluates it notes a mistake
+  }
+  for (const DataTree& item : tree.items) add_names(item, names);
+  for (const DataTree::Entry& entry : tree.entries)
+    if (entry.key != "when") add_names(entry.value, names);
+}
+
+// Different wherever one of these names has another value, or none.
+std::string values_of(const std::set<std::string>& names, const Scope& scope) {
+  std::string values;
+  for (const std::string& name : names)
+    if (const auto found = scope.find(name); found != scope.end())
+      values += name + "=" + found->second.dump() + "\n";
+  return values;
+}
+
 }  // namespace
 
 bool holds(const DataTree* when, const Scope& scope, Mistakes& mistakes) {
@@ -61,23 +84,17 @@ DataTree evaluated(const DataTree& tree, const Scope& scope, Mistakes& mistakes)
   return result;
 }
 
-bool is_constant(const DataTree& tree) {
-  if (tree.is_string()) return !has_expression(tree.scalar.get_ref<const std::string&>());
-  const auto always_there = [](const DataTree& item) { return !item.find("when") && is_constant(item); };
-  return std::all_of(tree.items.begin(), tree.items.end(), always_there) &&
-         std::all_of(tree.entries.begin(), tree.entries.end(), [](const DataTree::Entry& entry) {
-           return entry.key == "when" || is_constant(entry.value);
-         });
-}
-
-nlohmann::ordered_json Constants::of(const DataTree& written, Mistakes& mistakes,
-                                     const std::function<nlohmann::ordered_json()>& make) {
-  const auto [kept, fresh] = kept_.try_emplace(&written);
-  if (!kept->second.is_null()) return kept->second;
+const nlohmann::ordered_json& MadeParts::of(const DataTree& written, const Scope& scope, Mistakes& mistakes,
+                                            const std::function<nlohmann::ordered_json()>& make) {
+  const auto [found, fresh] = parts_.try_emplace(&written);
+  Part& part = found->second;
+  if (fresh) add_names(written, part.names);
+  std::string values = values_of(part.names, scope);
+  if (const auto kept = part.made.find(values); kept != part.made.end()) return kept->second;
   const std::size_t noted = mistakes.noted();
   nlohmann::ordered_json made = make();
-  if (fresh && mistakes.noted() == noted && is_constant(written)) kept->second = made;
-  return made;
+  if (mistakes.noted() == noted) return part.made.emplace(std::move(values), std::move(made)).first->second;
+  return with_mistakes_ = std::move(made);
 }
 
 }  // namespace fsdp_cts

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <set>
+#include <string>
 #include <unordered_map>
 
 #include "harness/scenario/read/mistakes.hpp"
@@ -14,20 +17,21 @@ namespace fsdp_cts {
 // mistake is noted.
 DataTree evaluated(const DataTree& tree, const Scope& scope, Mistakes& mistakes);
 
-// Whether `evaluated` gives the same in every scope: no expression, and nothing that may be left out. The
-// tree's own `when` is not counted: that is its list's.
-bool is_constant(const DataTree& tree);
-
-// What is made of parts of a scenario, kept where it is the same in every scope.
-class Constants {
+// What is made of parts of a scenario: once for all scopes that agree about the names which a part reads.
+class MadeParts {
  public:
-  // What `make` gives for `written`, which stays where it is. Made anew each time where the part is no
-  // constant, or where a mistake was noted.
-  nlohmann::ordered_json of(const DataTree& written, Mistakes& mistakes,
-                            const std::function<nlohmann::ordered_json()>& make);
+  // What `make` gives for `written`, which stays where it is, in this scope. Made anew each time where a mistake
+  // is noted. Valid until the next call.
+  const nlohmann::ordered_json& of(const DataTree& written, const Scope& scope, Mistakes& mistakes,
+                                   const std::function<nlohmann::ordered_json()>& make);
 
  private:
-  std::unordered_map<const DataTree*, nlohmann::ordered_json> kept_;  // null: made anew
+  struct Part {
+    std::set<std::string> names;                         // that it reads
+    std::map<std::string, nlohmann::ordered_json> made;  // by their values
+  };
+  std::unordered_map<const DataTree*, Part> parts_;
+  nlohmann::ordered_json with_mistakes_;
 };
 
 // The truth of a `when`; true when it is absent or cannot be evaluated, which is then noted.

@@ -165,7 +165,40 @@ std::size_t closing_brace(std::string_view text, std::size_t open) {
   throw ExpressionError("'${' without '}' in '" + std::string(text) + "'");
 }
 
+void add_names(const Expression& expression, std::set<std::string>& names) {
+  if (expression.kind == Expression::Kind::name) names.insert(expression.symbol);
+  for (const Expression& part : expression.parts) add_names(part, names);
+}
+
+// Calls `plain` for the text between expressions and `inner` for what stands in each ${…}, in their order.
+template <typename Plain, typename Inner>
+void for_parts(std::string_view text, Plain plain, Inner inner) {
+  std::size_t at = 0;
+  for (;;) {
+    const std::size_t open = text.find("${", at);
+    plain(text.substr(at, open == std::string_view::npos ? open : open - at));
+    if (open == std::string_view::npos) return;
+    const std::size_t close = closing_brace(text, open);
+    inner(text.substr(open + 2, close - open - 2));
+    at = close + 1;
+  }
+}
+
 }  // namespace
+
+std::set<std::string> names_in_expression(std::string_view text) {
+  std::set<std::string> names;
+  add_names(parsed(text), names);
+  return names;
+}
+
+std::set<std::string> names_in_text(std::string_view text) {
+  std::set<std::string> names;
+  for_parts(
+      text, [](std::string_view) {},
+      [&](std::string_view inner) { names.merge(names_in_expression(inner)); });
+  return names;
+}
 
 Value evaluate_expression(std::string_view text, const Scope& scope) {
   const Expression& expression = parsed(text);
@@ -174,17 +207,13 @@ Value evaluate_expression(std::string_view text, const Scope& scope) {
 }
 
 Value interpolate(std::string_view text, const Scope& scope) {
+  if (text.starts_with("${") && closing_brace(text, 0) + 1 == text.size())
+    return evaluate_expression(text.substr(2, text.size() - 3), scope);
   std::string result;
-  std::size_t at = 0;
-  for (;;) {
-    const std::size_t open = text.find("${", at);
-    if (open == std::string_view::npos) return result.append(text.substr(at));
-    const std::size_t close = closing_brace(text, open);
-    Value value = evaluate_expression(text.substr(open + 2, close - open - 2), scope);
-    if (open == 0 && close + 1 == text.size()) return value;
-    result.append(text.substr(at, open - at)).append(scalar_text(value));
-    at = close + 1;
-  }
+  for_parts(
+      text, [&](std::string_view plain) { result += plain; },
+      [&](std::string_view inner) { result += scalar_text(evaluate_expression(inner, scope)); });
+  return result;
 }
 
 std::string scalar_text(const Value& scalar) {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -28,6 +29,10 @@ nlohmann::ordered_json evaluate_expression(std::string_view text, const Scope& s
 
 // `text` with every ${…} replaced. Exactly one ${…} and nothing else keeps the expression's type.
 nlohmann::ordered_json interpolate(std::string_view text, const Scope& scope);
+
+// The names that an expression, or every ${…} of a text, reads. Throws ExpressionError for what is no expression.
+std::set<std::string> names_in_expression(std::string_view text);
+std::set<std::string> names_in_text(std::string_view text);
 
 // As in ids and interpolated text: true, null, 2, 0.5, text. Throws ExpressionError for lists and maps.
 std::string scalar_text(const nlohmann::ordered_json& scalar);

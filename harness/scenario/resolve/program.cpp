@@ -54,7 +54,7 @@ void as_list(DataTree& arguments, std::string_view key) {
 
 class Unroller {
  public:
-  Unroller(Constants& constants, Mistakes& mistakes) : constants_(constants), mistakes_(mistakes) {}
+  Unroller(MadeParts& made, Mistakes& mistakes) : made_(made), mistakes_(mistakes) {}
   Json program = Json::array();
 
   void steps(const DataTree& list, const Scope& scope, std::optional<std::int64_t> iteration) {
@@ -116,9 +116,9 @@ class Unroller {
     append(flattened(end, last), iteration, edge.place);
   }
 
-  Json flat_step(const DataTree& written, const std::string& name, const Scope& scope) {
-    return constants_.of(written, mistakes_,
-                         [&] { return flattened(name, evaluated(written, scope, mistakes_)); });
+  const Json& flat_step(const DataTree& written, const std::string& name, const Scope& scope) {
+    return made_.of(written, scope, mistakes_,
+                    [&] { return flattened(name, evaluated(written, scope, mistakes_)); });
   }
 
   Json flattened(const std::string& name, const DataTree& evaluated_step) {
@@ -138,9 +138,13 @@ class Unroller {
     return flat;
   }
 
-  void append(Json flat, std::optional<std::int64_t> iteration, const SourcePlace& place) {
-    if (iteration) flat["iteration"] = *iteration;
-    program.push_back(std::move(flat));
+  void append(const Json& flat, std::optional<std::int64_t> iteration, const SourcePlace& place) {
+    // A copy in one piece: there are many.
+    auto& step = program.emplace_back(Json::object()).get_ref<Json::object_t&>();
+    const auto& fields = flat.get_ref<const Json::object_t&>();
+    step.reserve(fields.size() + 1);
+    for (const auto& [key, value] : fields) step.emplace_back(key, value);
+    if (iteration) step.emplace_back("iteration", *iteration);
     if (program.size() < longest) return;
     full_ = true;
     mistakes_.add(place, "the program has more than " + std::to_string(longest) + " steps");
@@ -182,7 +186,7 @@ class Unroller {
         note(": chunk is [index, count] with index below count");
   }
 
-  Constants& constants_;
+  MadeParts& made_;
   Mistakes& mistakes_;
   bool full_ = false;
 };

@@ -17,7 +17,7 @@ class ProgramUnroller {
 
  private:
   const DataTree& program_;
-  Constants steps_;  // in every iteration of every case
+  MadeParts steps_;
 };
 
 // The argument map of a verb or expectation: `value` itself, or {main: value} for a value that is no map.

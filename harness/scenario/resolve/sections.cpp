@@ -248,9 +248,10 @@ Json ExpectationResolver::resolve(const Scope& scope, Lane lane, Mistakes& mista
   Json result = Json::array();
   for (const DataTree& written : written_.items) {
     if (!holds(written.find("when"), scope, mistakes)) continue;
-    Json expectation = of_lane_[lane].of(
-        written, mistakes, [&] { return resolved(evaluated(written, scope, mistakes), lane, mistakes); });
-    if (!expectation.is_null()) result.push_back(std::move(expectation));
+    const Json& expectation = of_lane_[lane].of(written, scope, mistakes, [&] {
+      return resolved(evaluated(written, scope, mistakes), lane, mistakes);
+    });
+    if (!expectation.is_null()) result.push_back(expectation);
   }
   return result;
 }

@@ -24,7 +24,7 @@ class ExpectationResolver {
 
  private:
   const DataTree& written_;
-  std::map<Lane, Constants> of_lane_;  // which decides about defaults
+  std::map<Lane, MadeParts> of_lane_;  // which decides about defaults
 };
 
 }  // namespace fsdp_cts
