@@ -145,6 +145,33 @@ TEST_F(KnownDeviationsTest, FixRewrites) {
   EXPECT_TRUE(again.faults(suite_).empty());
 }
 
+TEST_F(KnownDeviationsTest, WhatIsWrittenIsReadAgain) {
+  KnownDeviation odd{
+      "T/'C\"/*[x=1,y=#]",  VerdictKind::hang, {{"code", "2.10"}, {"what", "a: b"}}, {}, "two\nlines: é",
+      "https://x/?a=b&c#d", "2026-12-31"};
+  odd.when = {{"world", "2"}};
+  write_deviations(file_, {odd});
+  const auto read = read_deviations(file_);
+  ASSERT_EQ(read.size(), 1u) << content();
+  EXPECT_EQ(read[0].id, odd.id);
+  EXPECT_EQ(read[0].verdict, odd.verdict);
+  EXPECT_EQ(read[0].locus, odd.locus);
+  EXPECT_EQ(read[0].when, odd.when);
+  EXPECT_EQ(read[0].reason, odd.reason);
+  EXPECT_EQ(read[0].url, odd.url);
+  EXPECT_EQ(read[0].expires, odd.expires);
+  write_deviations(file_, {});
+  EXPECT_TRUE(read_deviations(file_).empty());
+}
+
+TEST_F(KnownDeviationsTest, NumbersAreTextAsTheyStand) {
+  const auto read = parse_deviations(
+      "- {id: a, verdict: fail, locus: {code: 2.10, rank: 01}, reason: 7, expires: 2026-12-31}\n", "x");
+  EXPECT_EQ(read.at(0).locus.at("code"), "2.10");
+  EXPECT_EQ(read.at(0).locus.at("rank"), "01");
+  EXPECT_EQ(read.at(0).reason, "7");
+}
+
 TEST_F(KnownDeviationsTest, MistakesAreNamedWithTheirLine) {
   EXPECT_NE(fault_of("- {id: a, verdict: fail, reason: r, expires: 2026-12-31}\n- {id: a, verdict: pass, "
                      "reason: r, expires: 2026-12-31}\n")
@@ -157,6 +184,9 @@ TEST_F(KnownDeviationsTest, MistakesAreNamedWithTheirLine) {
             std::string::npos);
   EXPECT_NE(fault_of("- {id: a, verdict: fail, reason: r, expires: 2026-12-31, untill: x}\n")
                 .find("unknown key 'untill'"),
+            std::string::npos);
+  EXPECT_NE(fault_of("- {id: a, verdict: fail, reason: r, expires: 2026-12-31}\n- {id: a, id: b}\n")
+                .find(":2: key 'id' occurs twice"),
             std::string::npos);
   EXPECT_NE(fault_of("id: a\n").find("no list"), std::string::npos);
   EXPECT_NE(fault_of("- [\n").find(".yaml:"), std::string::npos);

@@ -1,13 +1,16 @@
 #include "harness/scenario/read/yaml_file.hpp"
 
-#include <yaml-cpp/yaml.h>
+#include <yaml.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <new>
+#include <utility>
 
 #include "harness/protocol/utf8.hpp"
 
@@ -40,46 +43,157 @@ nlohmann::ordered_json typed(const std::string& text, const SourcePlace& place, 
   return text;
 }
 
-class Converter {
- public:
-  Converter(std::shared_ptr<const std::string> file, Mistakes& mistakes)
-      : file_(std::move(file)), mistakes_(mistakes) {}
+// Ends the reading of a file of which nothing more can be read.
+struct Unreadable {};
 
-  DataTree convert(const YAML::Node& node, int depth) {
-    DataTree tree;
-    tree.place = {file_, node.Mark().line + 1};
-    if (depth > max_depth || ++count_ > max_nodes) {
-      if (count_ == max_nodes + 1 || depth > max_depth)
-        mistakes_.add(tree.place, "the data is nested too deeply or too large");
-      return tree;
-    }
-    if (node.IsSequence()) {
-      tree.kind = DataTree::Kind::list;
-      for (const YAML::Node& item : node) tree.items.push_back(convert(item, depth + 1));
-    } else if (node.IsMap()) {
-      tree.kind = DataTree::Kind::map;
-      for (const auto& entry : node) add_entry(tree, entry.first, entry.second, depth);
-    } else if (node.IsScalar()) {
-      tree.scalar = node.Tag() == "!" ? nlohmann::ordered_json(node.Scalar())
-                                      : typed(node.Scalar(), tree.place, mistakes_);
-    }
+// What libyaml says next.
+class Events {
+ public:
+  explicit Events(const std::string& text) {
+    if (yaml_parser_initialize(&parser_) == 0) throw std::bad_alloc();
+    yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()), text.size());
+  }
+  ~Events() {
+    yaml_event_delete(&event_);
+    yaml_parser_delete(&parser_);
+  }
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+
+  // Valid until the next call. Null where the text is no YAML: `problem` says why.
+  const yaml_event_t* next() {
+    yaml_event_delete(&event_);
+    return yaml_parser_parse(&parser_, &event_) != 0 ? &event_ : nullptr;
+  }
+  std::string problem() const { return parser_.problem ? parser_.problem : "out of memory"; }
+  int problem_line() const { return static_cast<int>(parser_.problem_mark.line) + 1; }
+
+ private:
+  yaml_parser_t parser_{};
+  yaml_event_t event_{};
+};
+
+std::string text_of(const unsigned char* bytes) {
+  return bytes ? reinterpret_cast<const char*>(bytes) : "";
+}
+
+class Reader {
+ public:
+  Reader(const std::string& text, std::shared_ptr<const std::string> file, Scalars scalars,
+         Mistakes& mistakes)
+      : events_(text), file_(std::move(file)), scalars_(scalars), mistakes_(mistakes) {}
+
+  // The file's only document; null where there is none.
+  DataTree document() {
+    next();  // the stream begins
+    if (next().type == YAML_STREAM_END_EVENT) return at_line(0);
+    DataTree tree = value(next(), 0);
+    next();  // the document ends
+    if (const yaml_event_t& after = next(); after.type != YAML_STREAM_END_EVENT)
+      mistakes_.add(place_of(after), "a second document; a file has one");
     return tree;
   }
 
  private:
-  void add_entry(DataTree& tree, const YAML::Node& key, const YAML::Node& value, int depth) {
-    const SourcePlace place{file_, key.Mark().line + 1};
-    if (!key.IsScalar()) return mistakes_.add(place, "a key must be text");
-    if (tree.find(key.Scalar())) return mistakes_.add(place, "key '" + key.Scalar() + "' occurs twice");
-    DataTree converted = convert(value, depth + 1);
-    // An empty value has no place of its own; the parser gives it that of whatever follows.
-    if (converted.is_null()) converted.place = place;
-    tree.entries.push_back({key.Scalar(), place.line, std::move(converted)});
+  // What an anchor names. Aliases are copied out.
+  struct Anchored {
+    DataTree tree;
+    std::size_t nodes = 0;
+    int depth = 0;  // of the levels below it
+  };
+
+  const yaml_event_t& next() {
+    if (const yaml_event_t* event = events_.next()) return *event;
+    mistakes_.add({file_, events_.problem_line()}, "not valid YAML: " + events_.problem());
+    throw Unreadable();
   }
 
+  SourcePlace place_of(const yaml_event_t& event) const {
+    return {file_, static_cast<int>(event.start_mark.line) + 1};
+  }
+  DataTree at_line(int line) const {
+    DataTree tree;
+    tree.place = {file_, line};
+    return tree;
+  }
+
+  // The value that begins with this event, which is used up.
+  DataTree value(const yaml_event_t& event, int depth) {
+    if (event.type == YAML_ALIAS_EVENT) return alias(event, depth);
+    DataTree tree;
+    tree.place = place_of(event);
+    count(tree.place, 1, depth);
+    std::string anchor;
+    const std::size_t before = count_ - 1;
+    const int outer_deepest = std::exchange(deepest_, depth);
+    if (event.type == YAML_SCALAR_EVENT) {
+      anchor = text_of(event.data.scalar.anchor);
+      const std::string text(reinterpret_cast<const char*>(event.data.scalar.value),
+                             event.data.scalar.length);
+      const bool plain = event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+      if (plain && (scalars_ == Scalars::typed || text.empty()))
+        tree.scalar = typed(text, tree.place, mistakes_);
+      else
+        tree.scalar = text;
+    } else if (event.type == YAML_SEQUENCE_START_EVENT) {
+      anchor = text_of(event.data.sequence_start.anchor);
+      tree.kind = DataTree::Kind::list;
+      for (const yaml_event_t* item = &next(); item->type != YAML_SEQUENCE_END_EVENT; item = &next())
+        tree.items.push_back(value(*item, depth + 1));
+    } else {
+      anchor = text_of(event.data.mapping_start.anchor);
+      tree.kind = DataTree::Kind::map;
+      for (const yaml_event_t* key = &next(); key->type != YAML_MAPPING_END_EVENT; key = &next())
+        entry(*key, tree, depth);
+    }
+    if (!anchor.empty())
+      anchored_.insert_or_assign(anchor, Anchored{tree, count_ - before, deepest_ - depth});
+    deepest_ = std::max(deepest_, outer_deepest);
+    return tree;
+  }
+
+  DataTree alias(const yaml_event_t& event, int depth) {
+    const std::string name = text_of(event.data.alias.anchor);
+    const auto found = anchored_.find(name);
+    if (found == anchored_.end()) {
+      mistakes_.add(place_of(event), "*" + name + " stands for nothing: no &" + name + " ends before it");
+      return at_line(place_of(event).line);
+    }
+    count(place_of(event), found->second.nodes, depth + found->second.depth);
+    return found->second.tree;
+  }
+
+  void entry(const yaml_event_t& event, DataTree& map, int depth) {
+    const SourcePlace place = place_of(event);
+    if (event.type != YAML_SCALAR_EVENT) {
+      mistakes_.add(place, "a key must be text");
+      value(event, depth + 1);
+      value(next(), depth + 1);
+      return;
+    }
+    const std::string key(reinterpret_cast<const char*>(event.data.scalar.value), event.data.scalar.length);
+    DataTree converted = value(next(), depth + 1);
+    if (map.find(key)) return mistakes_.add(place, "key '" + key + "' occurs twice");
+    // An empty value has no place of its own; the parser gives it that of whatever follows.
+    if (converted.is_null()) converted.place = place;
+    map.entries.push_back({key, place.line, std::move(converted)});
+  }
+
+  void count(const SourcePlace& place, std::size_t nodes, int depth) {
+    count_ += nodes;
+    deepest_ = std::max(deepest_, depth);
+    if (depth <= max_depth && count_ <= max_nodes) return;
+    mistakes_.add(place, "the data is nested too deeply or too large");
+    throw Unreadable();
+  }
+
+  Events events_;
   std::shared_ptr<const std::string> file_;
+  Scalars scalars_;
   Mistakes& mistakes_;
-  std::size_t count_ = 0;
+  std::map<std::string, Anchored> anchored_;
+  std::size_t count_ = 0;  // of values so far
+  int deepest_ = 0;        // level, of what was read within the present value
 };
 
 // What was parsed without a mistake, by name. To copy is much cheaper than to parse, and a program that
@@ -109,16 +223,15 @@ class ParsedFiles {
 
 }  // namespace
 
-DataTree parse_yaml(const std::string& text, const std::string& name, Mistakes& mistakes) {
+DataTree parse_yaml(const std::string& text, const std::string& name, Mistakes& mistakes, Scalars scalars) {
   const auto file = std::make_shared<const std::string>(name);
   if (!is_utf8(text)) {
     mistakes.add({file, 0}, "not UTF-8");
     return {};
   }
   try {
-    return Converter(file, mistakes).convert(YAML::Load(text), 0);
-  } catch (const YAML::Exception& error) {
-    mistakes.add({file, error.mark.line + 1}, "not valid YAML: " + error.msg);
+    return Reader(text, file, scalars, mistakes).document();
+  } catch (const Unreadable&) {
     return {};
   }
 }

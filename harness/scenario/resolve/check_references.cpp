@@ -52,21 +52,12 @@ class ProgramCheck {
 
   void step(const Json& step) {
     line_ = step["line"];
-    for (const auto& [key, value] : step.items()) {
-      if (key == "model") known("model", value, models_);
-      if (key == "ranks") ranks(value);
-      if (key == "scaler") known("scaler", value, scalers_);
-    }
+    // What is used here was made before; what the verb makes is there from the next step on.
+    for (const auto& [key, value] : step.items())
+      if (const auto check = of_key().find(key); check != of_key().end()) (this->*check->second)(step, value);
     if (const auto check = of_verb().find(step["verb"].get_ref<const std::string&>());
         check != of_verb().end())
       (this->*check->second)(step);
-    for (const auto& [key, value] : step.items()) {
-      if (key == "module") module(step, value);
-      if (key == "method") method(step);
-      if (key == "targets")
-        for (const Json& target : value) module(step, target);
-      if (key == "label") labels.insert(value.get<std::string>());
-    }
   }
 
   Names attempts, labels;
@@ -85,32 +76,53 @@ class ProgramCheck {
 
   void makes_register(const Json& step) { registers_.insert(step["into"].get<std::string>()); }
 
-  // Of what stands at any verb.
+  // Of keys that mean the same at every verb.
 
-  void ranks(const Json& ranks) {
+  using KeyCheck = void (ProgramCheck::*)(const Json& step, const Json& value);
+  static const std::map<std::string_view, KeyCheck>& of_key() {
+    static const std::map<std::string_view, KeyCheck> checks = {
+        {"label", &ProgramCheck::label},    {"method", &ProgramCheck::method},
+        {"model", &ProgramCheck::model},    {"module", &ProgramCheck::module},
+        {"ranks", &ProgramCheck::ranks},    {"scaler", &ProgramCheck::used_scaler},
+        {"targets", &ProgramCheck::targets}};
+    return checks;
+  }
+
+  void label(const Json&, const Json& label) { labels.insert(label.get<std::string>()); }
+
+  void method(const Json& step, const Json& method) {
+    if (!models_.count(step["model"])) return;
+    const Json* owner =
+        find_module(case_.models[step["model"].get<std::string>()], step.value("module", std::string()));
+    if (owner) known("method", method, keys_of(owner->value("methods", Json::object())));
+  }
+
+  void model(const Json&, const Json& model) { known("model", model, models_); }
+
+  void module(const Json& step, const Json& path) {
+    if (!models_.count(step["model"])) return;
+    const Json& model = case_.models[step["model"].get<std::string>()];
+    if (!find_module(model, path.get<std::string>()))
+      note(unknown_name("module", path.get<std::string>(), module_paths(model)));
+  }
+
+  void ranks(const Json&, const Json& ranks) {
     for (const Json& rank : ranks)
       if (rank >= case_.world)
         note("rank " + rank.dump() + " does not exist in a world of " + std::to_string(case_.world));
   }
 
-  void module(const Json& step, const std::string& path) {
-    if (!models_.count(step["model"])) return;
-    const Json& model = case_.models[step["model"].get<std::string>()];
-    if (!find_module(model, path)) note(unknown_name("module", path, module_paths(model)));
+  void targets(const Json& step, const Json& targets) {
+    for (const Json& target : targets) module(step, target);
   }
 
-  void method(const Json& step) {
-    if (!models_.count(step["model"])) return;
-    const Json* owner =
-        find_module(case_.models[step["model"].get<std::string>()], step.value("module", std::string()));
-    if (owner) known("method", step["method"], keys_of(owner->value("methods", Json::object())));
-  }
+  void used_scaler(const Json&, const Json& scaler) { known("scaler", scaler, scalers_); }
 
   // Of one verb, or of some that name the same things.
 
-  using Check = void (ProgramCheck::*)(const Json& step);
-  static const std::map<std::string_view, Check>& of_verb() {
-    static const std::map<std::string_view, Check> checks = {
+  using VerbCheck = void (ProgramCheck::*)(const Json& step);
+  static const std::map<std::string_view, VerbCheck>& of_verb() {
+    static const std::map<std::string_view, VerbCheck> checks = {
         {"attempt_begin", &ProgramCheck::attempt_begin},
         {"backward", &ProgramCheck::backward},
         {"clip_grad_norm", &ProgramCheck::makes_register},

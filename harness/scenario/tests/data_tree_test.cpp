@@ -71,6 +71,40 @@ TEST(Yaml, MistakesNameTheirLine) {
       HasSubstr("too large"));
 }
 
+TEST(Yaml, AliasesAreCopiedOut) {
+  EXPECT_EQ(parse("a: &x {b: [1]}\nc: *x\nd: &x 2\ne: [*x, *x]\n").json().dump(),
+            R"({"a":{"b":[1]},"c":{"b":[1]},"d":2,"e":[2,2]})");
+  EXPECT_THAT(complaint("a: &x 1\nb: *y\n"), HasSubstr("file.yaml:2: *y stands for nothing"));
+  EXPECT_THAT(complaint("a: &x [*x]\n"), HasSubstr("file.yaml:1: *x stands for nothing"));
+}
+
+TEST(Yaml, AliasesCountAsDeepAsTheyReach) {
+  std::string text = "0: &a0 []\n";
+  for (int i = 1; i < 5; ++i) {
+    const std::string name = std::to_string(i);
+    text += name + ": &a" + name + " " + std::string(20, '[') + "*a" + std::to_string(i - 1) +
+            std::string(20, ']') + "\n";
+  }
+  EXPECT_THAT(complaint(text), HasSubstr("file.yaml:4: the data is nested too deeply"));
+}
+
+TEST(Yaml, AFileIsOneDocument) {
+  EXPECT_TRUE(parse("").is_null());
+  EXPECT_TRUE(parse("# nothing\n").is_null());
+  EXPECT_EQ(parse("---\na: 1\n...\n").json().dump(), R"({"a":1})");
+  EXPECT_THAT(complaint("a: 1\n---\nb: 2\n"), HasSubstr("file.yaml:2: a second document"));
+}
+
+TEST(Yaml, ScalarsStayTextWhereThatIsAskedFor) {
+  Mistakes mistakes;
+  EXPECT_EQ(parse_yaml("[2.10, 1e3, true, ~, 2026-12-31, 'x', ]", "file.yaml", mistakes, Scalars::text)
+                .json()
+                .dump(),
+            R"(["2.10","1e3","true","~","2026-12-31","x"])");
+  EXPECT_TRUE(parse_yaml("a:\n", "file.yaml", mistakes, Scalars::text).find("a")->is_null());
+  EXPECT_TRUE(mistakes.empty());
+}
+
 // The examples of RFC 7396, appendix A, as far as their target or patch is a map.
 TEST(MergePatch, AsTheRfcSays) {
   const char* const examples[][3] = {
