@@ -73,8 +73,13 @@ class Events {
   yaml_event_t event_{};
 };
 
-std::string text_of(const unsigned char* bytes) {
-  return bytes ? reinterpret_cast<const char*>(bytes) : "";
+// "" where there is none.
+std::string name_of(const unsigned char* anchor) {
+  return anchor ? reinterpret_cast<const char*>(anchor) : "";
+}
+
+std::string text_of(const yaml_event_t& scalar) {
+  return {reinterpret_cast<const char*>(scalar.data.scalar.value), scalar.data.scalar.length};
 }
 
 class Reader {
@@ -127,33 +132,35 @@ class Reader {
     const std::size_t before = count_ - 1;
     const int outer_deepest = std::exchange(deepest_, depth);
     if (event.type == YAML_SCALAR_EVENT) {
-      anchor = text_of(event.data.scalar.anchor);
-      const std::string text(reinterpret_cast<const char*>(event.data.scalar.value),
-                             event.data.scalar.length);
+      anchor = name_of(event.data.scalar.anchor);
+      const std::string text = text_of(event);
       const bool plain = event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
       if (plain && (scalars_ == Scalars::typed || text.empty()))
         tree.scalar = typed(text, tree.place, mistakes_);
       else
         tree.scalar = text;
     } else if (event.type == YAML_SEQUENCE_START_EVENT) {
-      anchor = text_of(event.data.sequence_start.anchor);
+      anchor = name_of(event.data.sequence_start.anchor);
       tree.kind = DataTree::Kind::list;
       for (const yaml_event_t* item = &next(); item->type != YAML_SEQUENCE_END_EVENT; item = &next())
         tree.items.push_back(value(*item, depth + 1));
     } else {
-      anchor = text_of(event.data.mapping_start.anchor);
+      anchor = name_of(event.data.mapping_start.anchor);
       tree.kind = DataTree::Kind::map;
       for (const yaml_event_t* key = &next(); key->type != YAML_MAPPING_END_EVENT; key = &next())
         entry(*key, tree, depth);
     }
-    if (!anchor.empty())
-      anchored_.insert_or_assign(anchor, Anchored{tree, count_ - before, deepest_ - depth});
+    if (!anchor.empty()) {
+      const std::size_t nodes = count_ - before;
+      count(tree.place, nodes, depth);  // for the copy
+      anchored_.insert_or_assign(anchor, Anchored{tree, nodes, deepest_ - depth});
+    }
     deepest_ = std::max(deepest_, outer_deepest);
     return tree;
   }
 
   DataTree alias(const yaml_event_t& event, int depth) {
-    const std::string name = text_of(event.data.alias.anchor);
+    const std::string name = name_of(event.data.alias.anchor);
     const auto found = anchored_.find(name);
     if (found == anchored_.end()) {
       mistakes_.add(place_of(event), "*" + name + " stands for nothing: no &" + name + " ends before it");
@@ -171,7 +178,7 @@ class Reader {
       value(next(), depth + 1);
       return;
     }
-    const std::string key(reinterpret_cast<const char*>(event.data.scalar.value), event.data.scalar.length);
+    const std::string key = text_of(event);
     DataTree converted = value(next(), depth + 1);
     if (map.find(key)) return mistakes_.add(place, "key '" + key + "' occurs twice");
     // An empty value has no place of its own; the parser gives it that of whatever follows.
@@ -192,7 +199,7 @@ class Reader {
   Scalars scalars_;
   Mistakes& mistakes_;
   std::map<std::string, Anchored> anchored_;
-  std::size_t count_ = 0;  // of values so far
+  std::size_t count_ = 0;  // of values so far, with those kept for aliases
   int deepest_ = 0;        // level, of what was read within the present value
 };
 

@@ -88,6 +88,13 @@ TEST(Yaml, AliasesCountAsDeepAsTheyReach) {
   EXPECT_THAT(complaint(text), HasSubstr("file.yaml:4: the data is nested too deeply"));
 }
 
+TEST(Yaml, AnchorsWithinAnchorsAreKeptWithinBounds) {
+  std::string text = "a: ";
+  for (int i = 0; i < 50; ++i) text += "&a" + std::to_string(i) + " [";
+  for (int i = 0; i < 5000; ++i) text += "x,";
+  EXPECT_THAT(complaint(text + std::string(50, ']') + "\n"), HasSubstr("too large"));
+}
+
 TEST(Yaml, AFileIsOneDocument) {
   EXPECT_TRUE(parse("").is_null());
   EXPECT_TRUE(parse("# nothing\n").is_null());
