@@ -246,7 +246,8 @@ std::vector<std::string> chain_of_layers(const Sketch& sketch) {
       return {};
     const std::string strategy = unit.settings.value("sharding_strategy", "FULL_SHARD");
     const Json reshard = unit.settings.value("reshard_after_forward", Json());
-    if (fsdp1 ? strategy != "FULL_SHARD" : reshard == false || reshard == 1) return {};
+    const bool stays = reshard.is_boolean() ? !reshard.get<bool>() : reshard == 1;
+    if (fsdp1 ? strategy != "FULL_SHARD" : stays) return {};
     // FSDP1 takes the first unit of the order for one that is in none, so that its place tells nothing.
     last_block = module.block;
     chain.push_back(path_of(sketch, module));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <numeric>
 
 #include "harness/generate/draw.hpp"
 #include "harness/generate/fit.hpp"
@@ -52,8 +53,8 @@ AllDrawn draw_all(const GenerateOptions& options, const Testee& oracle) {
   Session session(session_options);
   Progress progress;
   const bool for_pytorch = options.run.testee.spec == "pytorch";
-  std::vector<int> open;
-  for (int i = 0; i < options.count; ++i) open.push_back(options.first + i);
+  std::vector<int> open(static_cast<std::size_t>(options.count));
+  std::iota(open.begin(), open.end(), options.first);
   std::map<int, Drawn> fit;
   for (int attempt = 0; attempt < sketch_draws && !open.empty(); ++attempt) {
     progress.show(fmt::format("drawing: {} of {}", fit.size(), options.count));
@@ -88,7 +89,7 @@ AllDrawn draw_all(const GenerateOptions& options, const Testee& oracle) {
 // Runs one candidate after another on ranks that stay.
 class Shrinker {
  public:
-  Shrinker(const GenerateOptions& options, const Suite& suite) : suite_(suite) {
+  Shrinker(const GenerateOptions& options, const Suite& suite) {
     RunOptions run = options.run;
     settle(run.testee);
     PipelineOptions pipeline;
@@ -138,7 +139,6 @@ class Shrinker {
   }
 
  private:
-  const Suite& suite_;
   Testee oracle_;
   std::optional<Session> session_;
   WarmProcesses processes_;

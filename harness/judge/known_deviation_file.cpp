@@ -59,7 +59,7 @@ class Reader {
   std::string text(const DataTree& tree, const char* key) const {
     const DataTree* value = tree.find(key);
     if (!value) fail(tree.place.line, fmt::format("the entry has no '{}'", key));
-    const std::string found = tree.text_at(key);
+    std::string found = tree.text_at(key);
     if (found.empty()) fail(value->place.line, fmt::format("'{}' must be text", key));
     return found;
   }

@@ -182,9 +182,10 @@ Coverage measure_coverage(const std::vector<Case>& cases, const std::vector<Seed
     if (known.count(method)) continue;
     const int of_upstream = static_cast<int>(std::count_if(
         combinations.begin(), combinations.end(), [](const auto& entry) { return entry.second.of_seed; }));
-    const auto area = std::find_if(
-        coverage.areas.begin(), coverage.areas.end(),
-        [&](const AreaCoverage& one) { return method.substr(0, method.find('/')) == one.area.name; });
+    const auto area = std::find_if(coverage.areas.begin(), coverage.areas.end(),
+                                   [name = method.substr(0, method.find('/'))](const AreaCoverage& one) {
+                                     return name == one.area.name;
+                                   });
     if (of_upstream == 0) {
       ++coverage.own;
     } else if (area == coverage.areas.end()) {

@@ -121,6 +121,7 @@ std::vector<Case> few_of_each_scenario(std::vector<Case> cases, int count, const
       kept.insert(all[static_cast<std::size_t>(at * static_cast<double>(all.size()))]);
     }
   std::vector<Case> few;
+  few.reserve(kept.size());
   for (const std::size_t place : kept) few.push_back(std::move(cases[place]));
   return few;
 }
