@@ -13,8 +13,10 @@ endif()
 # fsdp_cts_unity(<target> <files>): so many source files in one translation unit. Off, every file is compiled by itself, which
 # is slower the first time and faster when one file changes: for those who work on the sources.
 option(FSDP_CTS_UNITY "Compile several source files as one translation unit" ON)
+set(FSDP_CTS_UNITY_TIMES 1 CACHE STRING "So many times as many: for tools that pay for headers again in every unit")
 function(fsdp_cts_unity target files)
   if(FSDP_CTS_UNITY)
+    math(EXPR files "${files} * ${FSDP_CTS_UNITY_TIMES}")
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
   endif()
 endfunction()

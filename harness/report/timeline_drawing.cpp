@@ -53,7 +53,7 @@ RankTimeline rank_of(const Json& json) {
   return rank;
 }
 
-const char* colour(const std::string& kind) {
+const char* colour_of_kind(const std::string& kind) {
   if (kind == "compute") return "hsl(145 40% 50%)";
   if (kind == "collective") return "hsl(215 60% 55%)";
   if (kind == "copy") return "hsl(45 70% 50%)";
@@ -95,7 +95,7 @@ std::string drawing_of(const RankTimeline& rank) {
       body += fmt::format(
           "<rect x={:.1f} y={} width={:.1f} height={} fill=\"{}\"><title>{}: {:.3f} us at "
           "{:.3f}</title></rect>",
-          from, top, std::max(1.0, x(bar.begin + bar.duration) - from), bar_height, colour(bar.kind),
+          from, top, std::max(1.0, x(bar.begin + bar.duration) - from), bar_height, colour_of_kind(bar.kind),
           escaped(bar.name), bar.duration, bar.begin);
     }
   }
@@ -113,7 +113,7 @@ std::string drawing_of(const RankTimeline& rank) {
 std::string legend() {
   std::string text;
   for (const char* kind : {"compute", "collective", "copy"})
-    text += fmt::format("<span style=\"color:{}\">\u25a0</span> {} ", colour(kind), kind);
+    text += fmt::format("<span style=\"color:{}\">\u25a0</span> {} ", colour_of_kind(kind), kind);
   return text + "<span class=bad>\u25a0</span> not ordered";
 }
 
