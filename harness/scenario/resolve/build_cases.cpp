@@ -196,8 +196,7 @@ class SectionResolver {
     const std::size_t noted = mistakes.noted();
     result.models = result.plans = Json::object();
     for (const DataTree::Entry& entry : map_or_empty(tree_, "models").entries)
-      result.models[entry.key] = made_.of(entry.value, scope, mistakes,
-                                          [&] { return modules_.resolve(entry.value, scope, mistakes); });
+      result.models[entry.key] = modules_.resolve(entry.value, scope, mistakes);
     for (const DataTree::Entry& entry : map_or_empty(tree_, "plans").entries)
       result.plans[entry.key] =
           made_.of(entry.value, scope, mistakes, [&] { return resolve_plan(entry.value, scope, mistakes); });

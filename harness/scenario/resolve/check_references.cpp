@@ -66,12 +66,11 @@ class ProgramCheck {
  private:
   void note(const std::string& what) { mistakes_.add({file_, line_}, what); }
 
-  void known(const char* kind, const Json& name, const Names& names) {
-    if (const auto& text = name.get_ref<const std::string&>(); !names.count(text))
-      note(unknown_name(kind, text, listed(names)));
-  }
   void known(const char* kind, const std::string& name, const Names& names) {
     if (!names.count(name)) note(unknown_name(kind, name, listed(names)));
+  }
+  void known(const char* kind, const Json& name, const Names& names) {
+    known(kind, name.get_ref<const std::string&>(), names);
   }
 
   void makes_register(const Json& step) { registers_.insert(step["into"].get<std::string>()); }

@@ -1,7 +1,5 @@
 #include "harness/scenario/resolve/evaluation.hpp"
 
-#include <algorithm>
-
 namespace fsdp_cts {
 namespace {
 

@@ -19,9 +19,15 @@ Json empty_module() {
 
 class Resolver {
  public:
-  Resolver(const ModelFiles& files, std::map<std::string, Json>& resolved, Mistakes& mistakes)
-      : files_(files), resolved_(resolved), mistakes_(mistakes) {}
+  Resolver(const ModelFiles& files, MadeParts& made, Mistakes& mistakes)
+      : files_(files), made_(made), mistakes_(mistakes) {}
 
+  // As `module`, once for all cases and uses that agree in what it reads.
+  Json kept(const DataTree& written, const Scope& scope, int depth) {
+    return made_.of(written, scope, mistakes_, [&] { return module(written, scope, depth); });
+  }
+
+ private:
   Json module(const DataTree& written, const Scope& scope, int depth) {
     if (!written.is_map()) {
       mistakes_.add(written.place, "a module must be a map with 'type' or 'use', found " + written.shown());
@@ -36,7 +42,6 @@ class Resolver {
     return described(written, scope, depth);
   }
 
- private:
   Json used(const DataTree& written, const DataTree& use, const Scope& scope, int depth) {
     const auto file = use.is_string() ? files_.find(use.scalar.get<std::string>()) : files_.end();
     if (file == files_.end()) {
@@ -63,12 +68,7 @@ class Resolver {
       const DataTree value = evaluated(argument.value, scope, mistakes_);
       if (!value.is_unknown()) inner[argument.key] = value.json();
     }
-    const std::string key = file->first + " " + Json(inner).dump();
-    if (const auto done = resolved_.find(key); done != resolved_.end()) return done->second;
-    const std::size_t noted = mistakes_.noted();
-    Json result = module(file->second.module, inner, depth + 1);
-    if (mistakes_.noted() == noted) resolved_.emplace(key, result);
-    return result;
+    return kept(file->second.module, inner, depth + 1);
   }
 
   Json described(const DataTree& written, const Scope& scope, int depth) {
@@ -190,14 +190,14 @@ class Resolver {
   }
 
   const ModelFiles& files_;
-  std::map<std::string, Json>& resolved_;
+  MadeParts& made_;
   Mistakes& mistakes_;
 };
 
 }  // namespace
 
 Json ModuleResolver::resolve(const DataTree& written, const Scope& scope, Mistakes& mistakes) {
-  return Resolver(files_, used_, mistakes).module(written, scope, 0);
+  return Resolver(files_, made_, mistakes).kept(written, scope, 0);
 }
 
 const Json* find_module(const Json& resolved, std::string_view path) {

@@ -1,10 +1,8 @@
 // From a module as written (use, repeat, expressions) to the resolved form a testee gets.
 #pragma once
 
-#include <map>
-
 #include "harness/scenario/case.hpp"
-#include "harness/scenario/resolve/expression.hpp"
+#include "harness/scenario/resolve/evaluation.hpp"
 #include "harness/scenario/resolve/model_files.hpp"
 
 namespace fsdp_cts {
@@ -18,7 +16,7 @@ class ModuleResolver {
 
  private:
   const ModelFiles& files_;
-  std::map<std::string, Json> used_;  // by file and parameters: cases of a scenario mostly share their models
+  MadeParts made_;
 };
 
 // Whether the path names a module inside a resolved one ("" is itself); attention's out_proj counts.
